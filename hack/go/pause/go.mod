@@ -1,0 +1,3 @@
+module flexserv/hack/pause
+
+go 1.26.0
