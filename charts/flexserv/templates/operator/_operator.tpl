@@ -1,0 +1,32 @@
+{{/*
+The operator sends the admin token where there is one, else the clients' token, which then guards every route it uses.
+*/}}
+{{- define "flexserv.operator.tokenSecret" -}}
+{{- $auth := .Values.backend.auth -}}
+{{- $secret := ternary $auth.adminToken $auth.token (ne $auth.adminToken.secretName "") -}}
+{{- if $secret.secretName -}}
+secretName: {{ $secret.secretName }}
+defaultMode: 0440
+items:
+  - key: {{ $secret.secretKey }}
+    path: token
+{{- end -}}
+{{- end -}}
+
+{{- define "flexserv.operator.env" -}}
+{{- $settings := pick .Values.operator "adoptUnreferenced" "tickSeconds" "pollTimeoutSeconds" "logLevel" -}}
+{{- $_ := set $settings "backendService" (include "flexserv.serviceName" .) -}}
+{{- $_ := set $settings "healthPort" 8080 -}}
+{{- $_ := set $settings "metricsPort" 9090 -}}
+{{- if include "flexserv.operator.tokenSecret" . -}}
+{{- $_ := set $settings "adminTokenFile" "/run/secrets/flexserv/token" -}}
+{{- end -}}
+{{- include "flexserv.settingsEnv" (dict "prefix" "FLEXSERV_OPERATOR" "settings" $settings) }}
+- name: FLEXSERV_OPERATOR_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+# Libraries look for files in the home folder, and the image's own is closed to this user.
+- name: HOME
+  value: /tmp
+{{- end -}}

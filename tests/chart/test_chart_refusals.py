@@ -1,0 +1,82 @@
+"""A value that cannot be meant is refused when the chart is rendered, by the name of the value."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.chart import CHART, ChartRefused, helm, nested, render
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("backnd", {}, "'backnd'"),
+        ("backend.settings.oomRamTreshold", 80, "/backend/settings': additional properties 'oomRamTreshold'"),
+        ("backend.settings.host", "127.0.0.1", "'host'"),
+        ("backend.settings.flexservToken", "secret", "'flexservToken'"),
+        ("backend.gpus", 1, "'gpus'"),
+        ("backend.auth.token.value", "secret", "'value'"),
+        ("operator.replicas", 2, "'replicas'"),
+        ("metrics.serviceMonitor.lables", {}, "'lables'"),
+        ("backend.settings.oomRamThreshold", 101, "/backend/settings/oomRamThreshold': maximum"),
+        ("backend.settings.oomVramThreshold", -1, "/backend/settings/oomVramThreshold': minimum"),
+        ("backend.settings.oomRamThreshold", "90", "/backend/settings/oomRamThreshold': got string"),
+        ("backend.settings.oomMonitor", "yes", "/backend/settings/oomMonitor': got string"),
+        ("backend.settings.modelTimeout", "1h", "/backend/settings/modelTimeout': got string"),
+        ("backend.settings.maxQueue", 1.5, "/backend/settings/maxQueue': got number"),
+        ("backend.settings.quantization", "int3", "/backend/settings/quantization'"),
+        ("backend.settings.defaultModel", "", "/backend/settings/defaultModel': minLength"),
+        ("backend.gpu.count", -1, "/backend/gpu/count': minimum"),
+        ("backend.gpu.count", "1", "/backend/gpu/count': got string"),
+        ("backend.gpu.resourceName", "gpu", "/backend/gpu/resourceName'"),
+        ("backend.replicas", None, "/backend': missing property 'replicas'"),
+        ("backend.image.digest", "sha256:abc", "/backend/image/digest'"),
+        ("backend.image.pullPolicy", "Sometimes", "/backend/image/pullPolicy'"),
+        ("backend.models.mountPath", "/state", "/backend/models/mountPath'"),
+        ("backend.cache.size", "50 GB", "/backend/cache/size'"),
+        ("backend.huggingFace.endpoint", "hub.example.com", "/backend/huggingFace/endpoint'"),
+        ("backend.service.port", 0, "/backend/service/port': minimum"),
+        ("backend.extraEnv", [{"name": "A", "val": "b"}], "/backend/extraEnv/0'"),
+        ("backend.probes.liveness.initialDelaySeconds", 5, "'initialDelaySeconds'"),
+        ("operator.tickSeconds", 0, "/operator/tickSeconds': exclusiveMinimum"),
+        ("metrics.podMonitor.interval", "soon", "/metrics/podMonitor/interval'"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(path: str, value: Any, named: str) -> None:
+    with pytest.raises(ChartRefused) as refused:
+        render(nested(path, value))
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            nested("backend.probes.liveness.failureThreshold", 5),
+            "backend.probes.liveness: periodSeconds x failureThreshold is 100 seconds",
+        ),
+        (
+            {"backend": {"replicas": 2, "cache": {"persistent": True}}},
+            "backend.replicas is 2, but the cache's claim (backend.cache.accessMode ReadWriteOnce)",
+        ),
+        (
+            {"backend": {"replicas": 2, "cache": {"existingClaim": "mine"}}},
+            "use a ReadWriteMany claim and say so in backend.cache.accessMode",
+        ),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
+            "enable one of them",
+        ),
+    ],
+)
+def test_values_that_are_wrong_together_are_refused_with_the_remedy(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ChartRefused) as refused:
+        render(values)
+    assert message in str(refused.value)
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    with pytest.raises(ChartRefused, match=r"requires kubeVersion: >=1\.30"):
+        helm("template", "flexserv", str(CHART), "--kube-version", "1.29.9")
