@@ -1,0 +1,200 @@
+"""What to do on one pod: from what should be, what is, and what was tried. Pure; times are seconds of the
+epoch.
+
+The plan's order matters: the declared list first (so that no request brings back what is unloaded next), then
+unloads, then at most one load, then `synced`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from flexserv_operator.backoff import NOT_FAILURES, Attempt, after_failure
+from flexserv_operator.desired import Claim, Desired
+from flexserv_operator.inventory import Identity, Inventory
+from flexserv_operator.quarantine import NONE, Crash
+from flexserv_operator.replica import Replica, look
+from flexserv_operator.unloads import Disown, Unload, garbage, make_room, overdue
+
+REFUSED = "refused"
+"""Stands for the load_id of a load that the pod refused outright; its inventory may list the refusal as
+well."""
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Post the declared list."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Start the load of one model."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Tell the pod that everything it should have at its start is in, or has failed."""
+
+
+Action = Declare | Unload | Disown | Load | Sync
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the operator remembers of one pod between cycles. It may be lost: then failures are counted
+    anew."""
+
+    instance: str = ""
+    in_weights: frozenset[Identity] = frozenset()
+    """Models whose weights were being loaded at the last look."""
+    attempts: Mapping[Identity, Attempt] = field(default_factory=dict)
+    applied: Mapping[Identity, str] = field(default_factory=dict)
+    """Claims (by load_key) that the pod says it fulfills, although its inventory names other load-time
+    settings."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do on the pod, what it looks like meanwhile, and what to remember."""
+
+    actions: tuple[Action, ...]
+    replicas: Mapping[Identity, Replica]
+    memory: Memory
+    crashes: Mapping[Identity, Crash]
+    """Deaths of the pod's container during a load that no quarantine record knows yet."""
+
+
+def plan(
+    desired: Desired,
+    declared_hash: str,
+    inventory: Inventory,
+    memory: Memory,
+    now: float,
+    oom_killed: bool = False,
+) -> Plan:
+    """Decide for one pod.
+
+    `declared_hash` is the hash of the list that the pod should have; `oom_killed` says that the pod's last
+    container
+    ended for want of memory.
+    """
+    crashes = _crashes(desired, inventory, memory, oom_killed)
+    attempts = _learn(desired, inventory, memory, now)
+    timeouts, attempts = overdue(desired, inventory, attempts, now)
+    room, attempts = make_room(desired, inventory, memory.attempts, attempts, now)
+    unloads = (*garbage(desired, inventory), *timeouts, *room)
+    leaving = {unload.identity for unload in unloads if isinstance(unload, Unload)}
+    replicas = {
+        claim.identity: look(
+            claim,
+            desired,
+            inventory,
+            attempts.get(claim.identity),
+            now,
+            leaving=claim.identity in leaving,
+            died=claim.identity in crashes,
+            applied=memory.applied.get(claim.identity) == claim.load_key,
+        )
+        for claim in desired.claims
+    }
+    refuses = inventory.pressure is not None and inventory.pressure.refuses_work
+    load = None if refuses else _next_load(desired.claims, replicas)
+    if load is not None:
+        waiting = replicas[load.claim.identity]
+        replicas[load.claim.identity] = replace(
+            waiting, state="Loading", reason="Loading", message="load requested"
+        )
+    actions: list[Action] = [Declare()] if inventory.declared_hash != declared_hash else []
+    actions += unloads
+    actions += [load] if load else []
+    if not inventory.synced and all(
+        replicas[claim.identity].settled for claim in desired.claims if claim.pinned
+    ):
+        actions.append(Sync())
+    if crashes:
+        # The list must go out with the model blocked in it: in the next cycle, when the record is made.
+        actions = []
+    return Plan(
+        actions=tuple(actions),
+        replicas=replicas,
+        memory=replace(
+            memory,
+            instance=inventory.instance_id,
+            in_weights=frozenset(load.identity for load in inventory.loading if load.stage == "weights"),
+            attempts=attempts,
+        ),
+        crashes=crashes,
+    )
+
+
+def rejected(memory: Memory, claim: Claim, code: str, message: str, now: float) -> Memory:
+    """The memory after the pod refused a load outright."""
+    if code in NOT_FAILURES:
+        return memory
+    attempt = after_failure(
+        memory.attempts.get(claim.identity),
+        load_key=claim.load_key,
+        code=code,
+        message=message,
+        seen=REFUSED,
+        seed=f"{memory.instance}/{claim.identity}",
+        now=now,
+    )
+    return replace(memory, attempts={**memory.attempts, claim.identity: attempt})
+
+
+def _crashes(
+    desired: Desired, inventory: Inventory, memory: Memory, oom_killed: bool
+) -> dict[Identity, Crash]:
+    """Models during whose load the previous container of this pod ended: its own word, or what was seen
+    before."""
+    died = inventory.crashed
+    if memory.instance not in ("", inventory.instance_id):
+        died = died | memory.in_weights
+    crash = Crash(inventory.instance_id, "OOMKilled" if oom_killed else "CrashedWhileLoading")
+    return {
+        claim.identity: crash
+        for claim in desired.claims
+        if claim.identity in died
+        and crash.instance not in desired.quarantines.get(claim.identity, NONE).instances
+    }
+
+
+def _learn(desired: Desired, inventory: Inventory, memory: Memory, now: float) -> dict[Identity, Attempt]:
+    """The failed loads after this look: new ones counted, old ones forgotten once the model is in or was
+    edited."""
+    known = memory.attempts if memory.instance in ("", inventory.instance_id) else {}
+    attempts: dict[Identity, Attempt] = {}
+    for claim in desired.claims:
+        identity, last = claim.identity, known.get(claim.identity)
+        failure = inventory.failures.get(identity)
+        if failure is None and inventory.residents.get(identity):
+            continue
+        if failure is None or failure.code in NOT_FAILURES or (last and last.seen == failure.load_id):
+            if last and last.load_key == claim.load_key:
+                attempts[identity] = last
+            elif last:
+                attempts[identity] = Attempt(claim.load_key, seen=last.seen)
+        elif last and last.seen == REFUSED and last.code == failure.code:
+            attempts[identity] = replace(last, seen=failure.load_id)
+        else:
+            attempts[identity] = after_failure(
+                last,
+                load_key=claim.load_key,
+                code=failure.code,
+                message=failure.message,
+                seen=failure.load_id,
+                seed=f"{inventory.instance_id}/{identity}",
+                now=now,
+            )
+    return attempts
+
+
+def _next_load(claims: Iterable[Claim], replicas: Mapping[Identity, Replica]) -> Load | None:
+    """The most important model that waits, the oldest among equals, unless a pinned one is loading
+    already."""
+    if any(claim.pinned and replicas[claim.identity].state == "Loading" for claim in claims):
+        return None
+    waiting = [claim for claim in claims if replicas[claim.identity].state == "Pending"]
+    return Load(max(waiting, key=lambda claim: claim.priority)) if waiting else None

@@ -1,0 +1,113 @@
+"""Writes statuses and Events: at once when something changed, else never."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flexserv_operator.api_server import ApiServer
+from flexserv_operator.cluster import View
+from flexserv_operator.desired import Model
+from flexserv_operator.errors import ApiServerError, ObjectChanged, ObjectGone
+from flexserv_operator.inventory import Identity
+from flexserv_operator.lanes import Lane
+from flexserv_operator.metrics import Metrics
+from flexserv_operator.quarantine import Quarantine
+from flexserv_operator.status import build, merge_patch, transition, worth_writing
+
+logger = logging.getLogger(__name__)
+
+Latest = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+WRITES_AT_A_TIME = 8
+ECHO_S = 5
+"""How long a status just written is believed against an older one from the watch, which lags."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One FlexServModel's status: the latest known, and the one it should have."""
+
+    model: Model
+    before: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+def compose(
+    view: View,
+    lanes: Iterable[Lane],
+    service: str,
+    latest: Latest,
+    records: Mapping[Identity, Quarantine],
+    now: float,
+) -> list[Report]:
+    """The status that every FlexServModel in our care should have; `latest` gives the newest known one by
+    uid."""
+    desired, reports = view.desired, []
+    claims = {uid: claim for claim in desired.claims for uid in claim.claimants}
+    by_name = sorted(lanes, key=lambda lane: lane.pod.name)
+    for uid, model in desired.models.items():
+        claim, before = claims.get(uid), latest(uid, view.statuses[uid])
+        problem = None
+        if view.service is None:
+            problem = ("BackendNotFound", f"there is no Service {service} in this namespace")
+        elif uid in desired.conflicts:
+            problem = ("Conflict", desired.conflicts[uid])
+        replicas = {lane.pod.name: lane.replica(claim.identity) for lane in by_name} if claim else {}
+        record = records.get(model.identity)
+        status = build(model, before, claim, service, replicas, now, problem=problem, quarantine=record)
+        reports.append(Report(model, before, status))
+    for model in view.strays:
+        before, name = latest(model.uid, view.statuses[model.uid]), model.backend or ""
+        problem = (
+            "BackendNotFound",
+            f"there is no Service {name}, which spec.backendRef names, in this namespace",
+        )
+        reports.append(Report(model, before, build(model, before, None, name, {}, now, problem=problem)))
+    return reports
+
+
+class Reporter:
+    """Remembers what it wrote, because the watch shows it a moment later."""
+
+    def __init__(self, api: ApiServer, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._clock = clock
+        self._written: dict[str, tuple[Mapping[str, Any], float]] = {}
+        self._slots = asyncio.Semaphore(WRITES_AT_A_TIME)
+
+    def latest(self, uid: str, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The newest known status, where the watch has `seen`."""
+        written, at = self._written.get(uid, (seen, 0.0))
+        return written if self._clock() - at < ECHO_S else seen
+
+    async def write(self, reports: Sequence[Report]) -> bool:
+        """Write what changed; false if something is left to a later cycle."""
+        self._metrics.show_phases(report.status["phase"] for report in reports)
+        present = {report.model.uid for report in reports}
+        self._written = {uid: entry for uid, entry in self._written.items() if uid in present}
+        changed = [report for report in reports if report.before != report.status]
+        results = await asyncio.gather(*map(self._write, changed), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures[:1]:
+            if not isinstance(failure, ApiServerError):
+                raise failure
+            logger.warning("%d statuses could not be written: %s", len(failures), failure)
+        return all(result is True for result in results)
+
+    async def _write(self, report: Report) -> bool:
+        model, old, new = report.model, report.before, report.status
+        last_write = self._written.get(model.uid, ({}, 0.0))[1]
+        if not worth_writing(old, new, last_write, self._clock()):
+            return False
+        async with self._slots:
+            try:
+                await self._api.patch_status(model, merge_patch(old, new))
+            except (ObjectGone, ObjectChanged):
+                return False  # the watch is about to say so
+            self._written[model.uid] = (new, self._clock())
+            event = transition(old, new)
+            if event:
+                await self._api.post_event(model, *event)
+        return True

@@ -1,0 +1,87 @@
+"""Whose a model is: through deletions, restarts of the operator, and several FlexServModels or operators."""
+
+import signal
+
+from tests.support.operator_world import World
+
+FAST = {"tick_seconds": "1", "poll_timeout_seconds": "1"}
+A, B = "127.0.0.2", "127.0.0.3"
+
+
+def test_an_operator_that_was_away_rebuilds_everything_from_what_it_finds(world: World):
+    backend = world.add_pod("pod-a", A)
+    first = world.start_operator(**FAST)
+    for name in ("stays", "goes"):
+        world.apply(name, model=f"org/{name}")
+        world.reaches(name, "Loaded", timeout=20)
+    backend._start(("serve", "org/of-somebody-else", None), {})
+    first.stop(signal.SIGKILL)
+
+    world.delete("goes")
+    world.apply("new", model="org/new")
+    loads = len(backend.posts("models/load"))
+    world.start_operator(**FAST)
+    world.reaches("new", "Loaded", timeout=20)
+    world.soon(lambda: backend.resident_ids() == ["org/new", "org/of-somebody-else", "org/stays"])
+    assert [call.body["model_id"] for call in backend.posts("models/load")[loads:]] == ["org/new"]
+
+
+def test_the_last_flexservmodel_of_a_model_takes_it_along(world: World):
+    backend = world.add_pod("pod-a", A)
+    world.start_operator(**FAST)
+    world.apply("one", model="org/chat", residency="OnDemand")
+    world.apply("two", model="org/chat", priority=5)
+    world.reaches("one", "Loaded", timeout=20)
+    world.reaches("two", "Loaded")
+    (settings,) = backend.residents.values()
+    assert (settings["pin"], settings["priority"]) == (True, 5)
+
+    world.delete("two")
+    world.soon(lambda: settings["pin"] is False)
+    assert backend.resident_ids() == ["org/chat"]
+    world.delete("one")
+    world.soon(lambda: backend.resident_ids() == [])
+
+
+def test_the_younger_of_two_in_conflict_takes_over_when_the_older_goes(world: World):
+    backend = world.add_pod("pod-a", A)
+    world.start_operator(**FAST)
+    world.apply("a-older", model="org/one", servedName="chat")
+    world.reaches("a-older", "Loaded", timeout=20)
+    world.apply("b-younger", model="org/two", servedName="chat")
+    world.reaches("b-younger", "Failed", "Conflict")
+    assert "a-older" in world.condition("b-younger", "Stalled")["message"]
+    assert backend.resident_ids() == ["org/one"]
+    world.delete("a-older")
+    world.reaches("b-younger", "Loaded")
+    world.soon(lambda: backend.resident_ids() == ["org/two"])
+
+
+def test_a_service_that_does_not_exist_is_named_until_it_does(world: World):
+    world.plane.call("DELETE", f"{world.core}/services/flexserv")
+    world.add_pod("pod-a", A)
+    world.start_operator(**FAST)
+    world.apply("chat", model="org/chat")
+    world.apply("stray", model="org/stray", backendRef={"name": "nowhere"})
+    world.reaches("chat", "Pending", "BackendNotFound", timeout=20)
+    assert "nowhere" in world.reaches("stray", "Pending", "BackendNotFound")["conditions"][0]["message"]
+    world.create_service()
+    world.reaches("chat", "Loaded")
+    assert world.status("stray")["phase"] == "Pending"
+
+
+def test_two_operators_in_one_namespace_each_have_their_own_backend(world: World):
+    world.create_service("other")
+    backend = world.add_pod("pod-a", A)
+    other = world.add_pod("pod-b", B)
+    world.plane.call("PATCH", f"{world.core}/pods/pod-b", {"metadata": {"labels": {"app": "other"}}})
+    world.start_operator(**FAST)
+    world.start_operator(backend_service="other", adopt_unreferenced="false", **FAST)
+    world.apply("mine", model="org/mine")
+    world.apply("theirs", model="org/theirs", backendRef={"name": "other"})
+    world.reaches("mine", "Loaded", timeout=20)
+    assert world.reaches("theirs", "Loaded", timeout=20)["backend"] == "other"
+    assert (backend.resident_ids(), other.resident_ids()) == (["org/mine"], ["org/theirs"])
+    world.delete("theirs")
+    world.soon(lambda: other.resident_ids() == [])
+    assert backend.resident_ids() == ["org/mine"]

@@ -1,0 +1,195 @@
+"""A real kube-apiserver on a real etcd, on loopback and free ports: Kubernetes without nodes, in five
+seconds.
+
+What a kubelet would report (pod addresses, container restarts) a test writes into the pods' status itself.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.support.eventually import eventually
+
+ADMIN_TOKEN = "admin-of-this-test-only"
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 10
+
+
+class MissingBinary(Exception):
+    """kube-apiserver or etcd is nowhere to be found."""
+
+
+def find_binary(name: str) -> str:
+    """The program's path: the project's cache first, then PATH."""
+    cache = Path(os.environ.get("FLEXSERV_CACHE", Path.home() / ".cache" / "flexserv"))
+    folders = [cache / "bin", cache / "debian" / "usr" / "bin"]
+    found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
+    if found is None:
+        raise MissingBinary(
+            f"{name} is not in {folders[0]}, {folders[1]} or on PATH: run `hack/tools`, or install it"
+        )
+    return found
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class ControlPlane:
+    """Where the API server is, and a client for it that raises on errors."""
+
+    url: str
+    ca: Path
+    folder: Path
+    client: httpx.Client
+
+    def kubeconfig(self, token: str = ADMIN_TOKEN) -> Path:
+        """A kubeconfig for the user of `token`."""
+        path = self.folder / f"kubeconfig-{token}"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca)}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+            "current-context": "test",
+        }
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One API call; PATCH is a merge patch. The API server's message is in the error."""
+        headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+        response = self.client.request(method, path, json=body, headers=headers)
+        content: dict[str, Any] = response.json()
+        if response.is_error:
+            raise ApiRejected(response.status_code, str(content.get("message", content)))
+        return content
+
+    def install_crd(self, crd: Path) -> None:
+        """Create the CRD of that file and wait until its objects can be listed."""
+        definition = yaml.safe_load(crd.read_text())
+        self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        names, version = definition["spec"]["names"], definition["spec"]["versions"][0]["name"]
+        path = f"/apis/{definition['spec']['group']}/{version}/{names['plural']}"
+        eventually(lambda: self.call("GET", path)["kind"], timeout=10)
+
+
+class ApiRejected(Exception):
+    """The API server said no; `status` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+@contextmanager
+def control_plane(folder: Path, users: Mapping[str, str] | None = None) -> Iterator[ControlPlane]:
+    """Start etcd and kube-apiserver with state in `folder`; `users`: names by token (RBAC is on)."""
+    binaries = {name: find_binary(name) for name in ("etcd", "kube-apiserver")}
+    etcd_url, peer_url = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+    with (
+        _process(
+            folder / "etcd.log",
+            binaries["etcd"],
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+        ),
+        _api_server(folder, binaries["kube-apiserver"], etcd_url, users or {}) as plane,
+    ):
+        yield plane
+
+
+@contextmanager
+def _api_server(folder: Path, binary: str, etcd_url: str, users: Mapping[str, str]) -> Iterator[ControlPlane]:
+    key = folder / "service-account.key"
+    key.write_bytes(
+        rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    tokens = folder / "tokens.csv"
+    rows = [f'{ADMIN_TOKEN},admin,admin,"system:masters"', *(f"{t},{u},{u}" for t, u in users.items())]
+    tokens.write_text("\n".join(rows) + "\n")
+    port = free_port()
+    pki = folder / "pki"
+    arguments = [
+        f"--etcd-servers={etcd_url}",
+        f"--cert-dir={pki}",
+        f"--token-auth-file={tokens}",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+    ]
+    log = folder / "kube-apiserver.log"
+    with _process(log, binary, *arguments) as server:
+        certificate = pki / "apiserver.crt"
+        eventually(lambda: certificate.exists() or _died(server, log), timeout=START_TIMEOUT_S)
+        # The certificate that it makes for itself names the advertised address.
+        url = f"https://127.0.0.1:{port}"
+        with httpx.Client(
+            base_url=url,
+            verify=_trust(certificate),
+            headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
+            timeout=10,
+            trust_env=False,
+        ) as client:
+            eventually(
+                lambda: client.get("/readyz").text == "ok" or _died(server, log), timeout=START_TIMEOUT_S
+            )
+            yield ControlPlane(url, certificate, folder, client)
+
+
+def _trust(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+def _died(process: subprocess.Popen[bytes], log: Path) -> bool:
+    """False while the process lives; its end is no longer "not yet", so it is raised past the waiting."""
+    if process.poll() is not None:
+        raise SystemExit(f"it ended with {process.returncode}; its last words: {log.read_text()[-1500:]}")
+    return False
+
+
+@contextmanager
+def _process(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the end of the block; what it prints goes to `log`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_TIMEOUT_S)

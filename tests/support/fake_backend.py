@@ -1,0 +1,315 @@
+"""Backends without models: the management half of the contract as a small state machine over real HTTP.
+
+Loads take `load_seconds`, one at a time; memory is a number; what a test wants to go wrong it says with plain
+attributes. Every call is recorded.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+Key = tuple[str, str, str | None]
+LIVE = ("owner", "pin", "priority", "idle_timeout_seconds", "served_name", "chat_template_kwargs")
+LOAD_TIME = ("dtype", "quantization", "attn_implementation", "trust_remote_code")
+
+
+class Refusal(Exception):
+    """An error answer of the contract."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+@dataclass
+class Call:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    instance: str | None
+    body: Any
+    at: float
+
+
+@dataclass
+class FakeBackend:
+    """One pod's backend. Sizes are bytes."""
+
+    pod_uid: str
+    load_seconds: float = 0.05
+    capacity: int = 1000
+    sizes: dict[str, int] = field(default_factory=dict)
+    fail_with: dict[str, str] = field(default_factory=dict)
+    """Loads of these model ids end with that code."""
+    refuse: Refusal | None = None
+    """Every POST is answered with this."""
+    hang: bool = False
+    """Nothing is answered."""
+    lie: Any = None
+    """Answered as the inventory, whatever it is."""
+    calls: list[Call] = field(default_factory=list)
+    instance_id: str = ""
+    instances: int = 0
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """What a container restart does: all is gone, but for the note of what was being loaded."""
+        crashed = [load["key"] for load in getattr(self, "loads", ()) if load["started"] is not None]
+        self.instances += 1
+        self.instance_id = f"{self.pod_uid}-{self.instances}"
+        self.crashed: list[Key] = crashed
+        self.residents: dict[Key, dict[str, Any]] = {}
+        self.loads: list[dict[str, Any]] = []
+        self.failed: dict[Key, dict[str, Any]] = {}
+        self.evictions: dict[Key, dict[str, Any]] = {}
+        self.declared: dict[Key, dict[str, Any]] = {}
+        self.declared_hash: str | None = None
+        self.is_synced = False
+        self.sequence = 0
+
+    # What happens by itself, and what others do
+
+    def advance(self) -> None:
+        """Start and finish loads whose time has come."""
+        now = time.time()
+        while self.loads:
+            load = self.loads[0]
+            if load["started"] is None:
+                load["started"] = now
+            if now - load["started"] < self.load_seconds:
+                return
+            self.loads.pop(0)
+            self._finish(load)
+
+    def evict(self, model_id: str, reason: str) -> None:
+        """A model goes, for a reason of the backend or of somebody's hand."""
+        for key in [key for key in self.residents if key[1] == model_id]:
+            self._drop(key, reason)
+
+    def _drop(self, key: Key, reason: str) -> None:
+        del self.residents[key]
+        self.sequence += 1
+        count = self.evictions.get(key, {}).get("count", 0) + 1
+        self.evictions[key] = {"reason": reason, "seq": self.sequence, "at": _now(), "count": count}
+
+    def serve_request(self, model_id: str) -> None:
+        """A client's request, which loads a declared model."""
+        for key, settings in self.declared.items():
+            if key[1] == model_id and key not in self.residents:
+                self._start(key, settings)
+
+    def posts(self, path: str) -> list[Call]:
+        """The POSTs to a route whose path ends so."""
+        return [call for call in list(self.calls) if call.method == "POST" and call.path.endswith(path)]
+
+    def resident_ids(self) -> list[str]:
+        """The names in memory, with revisions."""
+        self.advance()
+        return sorted(f"{key[1]}@{key[2]}" if key[2] else key[1] for key in list(self.residents))
+
+    # The contract
+
+    def inventory(self) -> Any:
+        """The body of GET models/loaded."""
+        if self.lie is not None:
+            return self.lie
+        self.advance()
+        return {
+            "instance_id": self.instance_id,
+            "pod_uid": self.pod_uid,
+            "synced": self.is_synced,
+            "declared_hash": self.declared_hash,
+            "models": [{**_named(key), **resident} for key, resident in self.residents.items()],
+            "unloading": [],
+            "loading": [self._loading(load) for load in self.loads],
+            "failed": [{**_named(key), **failure} for key, failure in self.failed.items()],
+            "crashed_loading": [_named(key) for key in self.crashed],
+            "last_evictions": [{**_named(key), **gone} for key, gone in self.evictions.items()],
+            "pressure": None,
+        }
+
+    def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """Any mutation."""
+        if self.refuse is not None:
+            raise self.refuse
+        self.advance()
+        match path.rpartition("/flexserv/")[2]:
+            case "models/load":
+                return self._load(body)
+            case "models/unload":
+                return self._unload(body)
+            case "declared":
+                return self._declare(body)
+            case "synced":
+                self.is_synced = True
+                return 200, {}
+        raise Refusal(404, "not_found", path)
+
+    def _load(self, body: dict[str, Any]) -> tuple[int, Any]:
+        key = _key(body)
+        self.crashed = [crashed for crashed in self.crashed if crashed != key]
+        resident = self.residents.get(key)
+        if resident is not None:
+            resident.update({name: body[name] for name in LIVE if name in body})
+            wanted = {name: body.get(name, resident["settings"][name]) for name in LOAD_TIME}
+            if wanted == resident["settings"]:
+                return 200, {**_named(key), "status": "already_loaded"}
+        load = self._start(key, body)
+        return 202, {**_named(key), "status": "loading", "load_id": load["load_id"]}
+
+    def _unload(self, body: dict[str, Any]) -> tuple[int, Any]:
+        key = _key(body)
+        self.loads = [load for load in self.loads if load["key"] != key]
+        if key in self.residents:
+            self._drop(key, "manual")
+        return 200, {"unloaded": [_named(key)]}
+
+    def _declare(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.declared = {_key(entry): entry for entry in body["models"]}
+        self.declared_hash = body["hash"]
+        for key, entry in self.declared.items():
+            if key in self.residents:
+                self.residents[key].update({name: entry[name] for name in LIVE if name in entry})
+        return 200, {}
+
+    def _start(self, key: Key, settings: dict[str, Any]) -> dict[str, Any]:
+        for load in self.loads:
+            if load["key"] == key:
+                return load
+        self.sequence += 1
+        load = {"key": key, "load_id": f"load-{self.sequence}", "settings": settings, "started": None}
+        self.failed.pop(key, None)
+        self.loads.append(load)
+        self.advance()
+        return load
+
+    def _finish(self, load: dict[str, Any]) -> None:
+        key, settings = load["key"], load["settings"]
+        size = self.sizes.get(key[1], 10)
+        used = sum(resident["bytes"] for other, resident in self.residents.items() if other != key)
+        code = self.fail_with.get(key[1]) or ("insufficient_memory" if used + size > self.capacity else None)
+        if code:
+            self.failed[key] = {
+                "load_id": load["load_id"],
+                "code": code,
+                "message": f"{key[1]}: {code}",
+                "needed_bytes": size,
+                "available_bytes": self.capacity - used,
+                "at": _now(),
+            }
+            return
+        self.residents[key] = {
+            "commit": "c0ffee",
+            "default": False,
+            "bytes": size,
+            "settings": {name: settings.get(name) for name in LOAD_TIME},
+            "loaded_at": _now(),
+            "last_used_at": _now(),
+            "active_requests": 0,
+            **{name: settings.get(name) for name in LIVE},
+        }
+
+    def _loading(self, load: dict[str, Any]) -> dict[str, Any]:
+        started = load["started"]
+        return {
+            **_named(load["key"]),
+            "owner": load["settings"].get("owner"),
+            "load_id": load["load_id"],
+            "stage": "weights" if started else "queued",
+            "done": time.time() - started if started else 0,
+            "total": self.load_seconds,
+            "started_at": datetime.fromtimestamp(started, UTC).isoformat() if started else None,
+            "stage_since": _now(),
+        }
+
+
+class Fleet:
+    """Backends on addresses of loopback, all on one port, as the pods of one Service are."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.backends: dict[str, FakeBackend] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake backends", daemon=True)
+        self._runners: list[web.AppRunner] = []
+
+    def add(self, address: str, backend: FakeBackend) -> FakeBackend:
+        """Serve `backend` on `address` (instead of another one there, if so)."""
+        if address not in self.backends:
+            asyncio.run_coroutine_threadsafe(self._listen(address), self._loop).result(timeout=10)
+        self.backends[address] = backend
+        return backend
+
+    async def _listen(self, address: str) -> None:
+        app = web.Application()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await _answer(self.backends[address], request)
+
+        app.router.add_route("*", "/{path:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, address, self.port).start()
+        self._runners.append(runner)
+
+    async def _close(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+
+@contextmanager
+def fleet(port: int) -> Iterator[Fleet]:
+    """A fleet whose servers live until the end of the block."""
+    backends = Fleet(port)
+    backends._thread.start()
+    try:
+        yield backends
+    finally:
+        asyncio.run_coroutine_threadsafe(backends._close(), backends._loop).result(timeout=10)
+        backends._loop.call_soon_threadsafe(backends._loop.stop)
+        backends._thread.join(timeout=10)
+        backends._loop.close()
+
+
+async def _answer(backend: FakeBackend, request: web.Request) -> web.StreamResponse:
+    instance = request.headers.get("X-FlexServ-Instance")
+    body = await request.json() if request.can_read_body else None
+    backend.calls.append(Call(request.method, request.path, instance, body, time.time()))
+    if backend.hang:
+        await asyncio.sleep(60)
+    if request.method == "GET":
+        lie = backend.lie
+        if isinstance(lie, bytes):
+            return web.Response(body=lie, content_type="application/json")
+        return web.json_response(backend.inventory())
+    try:
+        if instance is not None and instance != backend.instance_id:
+            raise Refusal(409, "wrong_instance", f"this is {backend.instance_id}")
+        status, content = backend.post(request.path, body)
+    except Refusal as refusal:
+        error = {"message": str(refusal), "type": "server_error", "param": None, "code": refusal.code}
+        return web.json_response({"error": error}, status=refusal.status)
+    return web.json_response(content, status=status)
+
+
+def _key(body: dict[str, Any]) -> Key:
+    return (body.get("kind", "serve"), body["model_id"], body.get("revision"))
+
+
+def _named(key: Key) -> dict[str, Any]:
+    return {"kind": key[0], "model_id": key[1], "revision": key[2]}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,122 @@
+"""What the operator makes of the API server's objects."""
+
+import pytest
+from flexserv_operator.cluster import Cluster, read_pod, read_service
+
+from tests.support.operator_values import model
+
+
+def pod(name="p", **changes):
+    body = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"app": "flexserv"}},
+        "spec": {"containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8001}]}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    }
+    for key, value in changes.items():
+        body[key] = {**body[key], **value}
+    return body
+
+
+def service(name="flexserv", port=None, selector=None):
+    ports = [port or {"name": "http", "port": 80, "targetPort": "http"}]
+    spec = {"selector": {"app": "flexserv"} if selector is None else selector, "ports": ports}
+    return read_service({"metadata": {"name": name}, "spec": spec})
+
+
+def cluster(models=(), pods=(), services=(), adopts=True):
+    made = Cluster("team", "flexserv", adopts)
+    made.attach(
+        {
+            "flexservmodels": {each.uid: [(each, {})] for each in models},
+            "pods": {read_pod(body).uid: [read_pod(body)] for body in pods},
+            "services": {each.name: [each] for each in services},
+        }
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("port", "address", "url"),
+    [
+        ({"name": "http", "port": 80, "targetPort": "http"}, "10.0.0.1", "http://10.0.0.1:8001"),
+        ({"name": "http", "port": 80, "targetPort": 9000}, "10.0.0.1", "http://10.0.0.1:9000"),
+        ({"port": 80}, "10.0.0.1", "http://10.0.0.1:80"),
+        ({"port": 80, "targetPort": "http"}, "fd00::1", "http://[fd00::1]:8001"),
+        ({"port": 80, "targetPort": "other"}, "10.0.0.1", None),
+        ({"port": 80, "targetPort": "http"}, None, None),
+    ],
+)
+def test_a_pod_is_addressed_on_its_own_ip_at_the_port_that_the_service_means(port, address, url):
+    assert read_pod(pod(status={"podIP": address})).url(service(port=port)) == url
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Pending", "podIP": None}}, True),
+        ({"status": {"phase": "Failed"}}, False),
+        ({"status": {"phase": "Succeeded"}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"metadata": {"labels": {"app": "other"}}}, False),
+        ({"metadata": {"labels": None}}, False),
+    ],
+    ids=[
+        "running, not ready",
+        "not started yet",
+        "failed",
+        "finished",
+        "terminating",
+        "another's",
+        "unlabeled",
+    ],
+)
+def test_pods_are_those_of_the_service_that_are_not_on_their_way_out(changes, counts):
+    assert bool(cluster(pods=[pod(**changes)], services=[service()]).view().pods) == counts
+
+
+def test_a_service_without_a_selector_has_no_pods():
+    assert not cluster(pods=[pod()], services=[service(selector={})]).view().pods
+
+
+def test_an_oom_kill_is_seen_in_the_last_state_of_a_container():
+    last = {"containerID": "x", "lastState": {"terminated": {"reason": "OOMKilled"}}}
+    assert read_pod(pod(status={"containerStatuses": [last]})).oom_killed
+    assert not read_pod(pod()).oom_killed
+
+
+@pytest.mark.parametrize(
+    ("backend", "adopts", "services", "place"),
+    [
+        (None, True, ["flexserv"], "ours"),
+        (None, False, ["flexserv"], "foreign"),
+        ("flexserv", False, ["flexserv"], "ours"),
+        ("other", True, ["flexserv", "other"], "foreign"),
+        ("other", True, ["flexserv"], "stray"),
+    ],
+)
+def test_whose_a_flexservmodel_is(backend, adopts, services, place):
+    view = cluster([model("a", backend=backend)], services=map(service, services), adopts=adopts).view()
+    found = "ours" if view.desired.models else "stray" if view.strays else "foreign"
+    assert found == place
+    assert (view.desired.foreign == {"uid-a"}) == (place != "ours")
+
+
+def test_nothing_is_complete_before_the_indexes_have_what_a_list_has():
+    watched = cluster([model("a")])
+    watched.compare(set(), {"uid-a", "uid-b"})
+    assert not watched.complete
+    watched.compare(set(), {"uid-a"})
+    assert watched.complete
+
+
+def test_what_was_deleted_while_the_watch_was_broken_is_forgotten():
+    watched = cluster([model("a"), model("b")])
+    watched.compare(watched.known(), {"uid-a"})
+    assert set(watched.view().desired.models) == {"uid-a"}
+
+
+def test_what_was_created_after_the_list_is_not_taken_for_deleted():
+    watched = cluster([model("a"), model("new")])
+    watched.compare({"uid-a"}, {"uid-a"})
+    assert set(watched.view().desired.models) == {"uid-a", "uid-new"}
