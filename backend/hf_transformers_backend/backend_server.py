@@ -1,0 +1,97 @@
+"""The program: settings, application, server. Runs installed, or by path from a checkout."""
+
+import gc
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    # The folder of this file must not be searched: its modules would shadow others of the same name.
+    sys.path[:] = [
+        entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent
+    ]
+
+from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.residency.directory import Directory
+from hf_transformers_backend.settings import PROGRAM, Settings, settings_or_exit
+from hf_transformers_backend.upstream.version import UnsupportedTransformers, check_transformers_version
+
+BACKLOG = 2048
+NOISY_LOGGERS = ("httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal; the exit code is 0 after a clean stop, 2 if the settings cannot be used."""
+    settings = settings_or_exit(sys.argv[1:] if argv is None else argv)
+    configure_logging(settings)
+    try:
+        check_transformers_version()
+        Directory.check(settings)
+        listener = open_socket(settings)
+    except (UnsupportedTransformers, BadRequest, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        where = (
+            f"cannot listen on {settings.host}:{settings.port} (--host, --port): "
+            if isinstance(error, OSError)
+            else ""
+        )
+        print(f"{PROGRAM}: error: {where}{reason}", file=sys.stderr)
+        return 2
+    return serve(settings, listener)
+
+
+def serve(settings: Settings, listener: socket.socket) -> int:
+    """Build the application and run it on `listener`."""
+    import uvicorn
+
+    from hf_transformers_backend.app import build_app
+    from hf_transformers_backend.server import DrainingServer
+
+    app = build_app(settings)
+    # What the imports made stays for good. Leaving it out makes the collection at each unload short: it stops
+    # all threads.
+    gc.collect()
+    gc.freeze()
+    config = uvicorn.Config(
+        app, log_config=None, access_log=settings.log_level == "debug", backlog=BACKLOG, server_header=False
+    )
+    server = DrainingServer(config, app.state.backend)
+    server.run(sockets=[listener])
+    server.ended()
+    return 0
+
+
+def open_socket(settings: Settings) -> socket.socket:
+    """Bind first, so that a taken port is one line on stderr and nothing has been started."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def configure_logging(settings: Settings) -> None:
+    """Everything goes to stderr in one format."""
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.root.level))
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    # Tearing down torch's modules takes the interpreter seconds; everything that is ours has ended.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(exit_code)

@@ -1,0 +1,7 @@
+"""The request path: *understand* (an OpenAI body becomes one validated request), *generate* (one engine per
+served model yields typed events), *answer* (events become OpenAI objects and server-sent events).
+
+understand  chat, completion, responses, transcription (with ../schemas), request
+generate    template, images, audio, sampling, detokenizer, stop_text, assistant_text, stream, engine, serving
+answer      answer_chat, answer_completion, answer_responses, answer_transcription, sse
+"""

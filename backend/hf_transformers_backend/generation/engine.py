@@ -1,0 +1,199 @@
+"""One engine per served model: prepares prompts off the loop, generates on the model's thread when it is
+the request's turn, and stops at the next token when nobody listens.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from transformers import GenerationConfig, StoppingCriteriaList
+
+from hf_transformers_backend.errors import FlexServError, ServerFault, Unavailable
+from hf_transformers_backend.generation.assistant_text import AssistantText
+from hf_transformers_backend.generation.detokenizer import Detokenizer
+from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
+from hf_transformers_backend.generation.sampling import build_generation_config, end_tokens, logits_processors
+from hf_transformers_backend.generation.stream import Cancellation, EventStream, TokenStreamer
+from hf_transformers_backend.generation.template import (
+    EncodedPrompt,
+    check_tokens,
+    encode_prompt,
+    room_for_answer,
+    tokenizer_of,
+)
+from hf_transformers_backend.generation.turns import Ticket, Turns, Work
+from hf_transformers_backend.upstream.parsing import AssistantParser, response_template
+from hf_transformers_backend.upstream.served_model import ServedModel
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+CountTokens = Callable[[int, int], None]
+"""Called with the tokens of a prompt and of its answer."""
+
+
+class Generation(Work):
+    """Work that yields `events`."""
+
+    def __init__(self, events: EventStream, cancellation: Cancellation, job: "Future[Any]") -> None:
+        super().__init__(cancellation, job)
+        self.events = events
+
+
+class Engine:
+    """Generation on one served model. The methods are for the event loop; the work is done on two threads."""
+
+    def __init__(self, served: ServedModel, turns: Turns, *, default_max_tokens: int | None) -> None:
+        self.served = served
+        self.turns = turns
+        self._default_max_tokens = default_max_tokens
+        # Prompts are prepared beside a running generation, one at a time: a tokenizer is not made for
+        # several threads.
+        self._prompts = ThreadPoolExecutor(1, thread_name_prefix=f"prompt-{served.key}")
+        served.resources.callback(self._prompts.shutdown, wait=False)
+
+    async def encode(self, prompt: Prompt) -> EncodedPrompt:
+        """Template and tokenize. Raises BadRequest, also when the prompt fills the context."""
+        encoded = await self.aside(lambda: encode_prompt(self.served, prompt))
+        room_for_answer(self.served, len(encoded.ids))
+        return encoded
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Run work that touches no weights, on the thread beside the model's."""
+        return await asyncio.get_running_loop().run_in_executor(self._prompts, work)
+
+    def generate(
+        self,
+        ticket: Ticket,
+        encoded: EncodedPrompt,
+        prompt: Prompt,
+        request: GenerationRequest,
+        count: CountTokens,
+    ) -> Generation:
+        """Start a generation; it waits for the model's thread. Must be called on the event loop.
+
+        `count` gets the tokens of the prompt and of the answer, also of one that is cut short, before the
+        Finish is seen.
+        """
+        config = self._configured(encoded, request)
+        events = EventStream(asyncio.get_running_loop())
+        cancellation = Cancellation()
+        stop = [*request.stop, *_stop_strings(config)]
+
+        def work() -> None:
+            try:
+                text = AssistantText(
+                    *self._readers(encoded, prompt),
+                    stop=stop,
+                    most_tool_calls=None if request.parallel_tool_calls else 1,
+                )
+                streamer = TokenStreamer(text, events, cancellation)
+                self._generate(encoded, request, config, streamer, cancellation, count)
+            except BaseException as error:  # the top of the thread's work: the reader gets it
+                events.fail(_translated(error))
+
+        return Generation(events, cancellation, self.turns.submit(ticket, work))
+
+    async def run(
+        self, ticket: Ticket, work: Callable[[Cancellation], T], begin: Callable[[Work], None]
+    ) -> T:
+        """The result of other work on the model's thread; `begin` learns of it before it is awaited."""
+        cancellation = Cancellation()
+
+        def translating() -> T:
+            try:
+                return work(cancellation)
+            except Exception as error:
+                raise _translated(error) from None
+
+        job = self.turns.submit(ticket, translating)
+        begin(Work(cancellation, job))
+        return await asyncio.wrap_future(job)
+
+    def _configured(self, encoded: EncodedPrompt, request: GenerationRequest) -> GenerationConfig:
+        """Raises BadRequest for what the model cannot take."""
+        check_tokens(self.served, request.sampling.logit_bias, "logit_bias")
+        return build_generation_config(
+            request.sampling,
+            self.served.model.generation_config,
+            max_tokens=request.max_tokens,
+            default=self._default_max_tokens,
+            room=room_for_answer(self.served, len(encoded.ids)),
+        )
+
+    def _generate(
+        self,
+        encoded: EncodedPrompt,
+        request: GenerationRequest,
+        config: GenerationConfig,
+        streamer: TokenStreamer,
+        cancellation: Cancellation,
+        count: CountTokens,
+    ) -> None:
+        model = self.served.model
+        prompt_tokens = len(encoded.ids)
+        ends = end_tokens(config, model.generation_config)
+        processors = logits_processors(
+            request.sampling, config, prompt_tokens=prompt_tokens, device=model.device
+        )
+        beams = (config.num_beams or 1) > 1
+        try:
+            sequences = model.generate(
+                **self._inputs(encoded),
+                generation_config=config,
+                logits_processor=processors,
+                stopping_criteria=StoppingCriteriaList([cancellation]),
+                streamer=None if beams else streamer,
+                **({"generation_mode": "text"} if hasattr(model, "has_talker") else {}),
+            )
+            if beams:  # a search over sequences has nothing to say before its end
+                streamer.put(sequences[:, :prompt_tokens])
+                for token in sequences[0, prompt_tokens:].tolist():
+                    streamer.take(token)
+        finally:
+            count(prompt_tokens, streamer.tokens)
+        streamer.finish(prompt_tokens=prompt_tokens, ended=streamer.last in ends)
+
+    def _inputs(self, encoded: EncodedPrompt) -> dict[str, Any]:
+        model = self.served.model
+        if encoded.tensors:
+            return {
+                name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
+                for name, value in encoded.tensors.items()
+            }
+        ids = torch.tensor([encoded.ids], dtype=torch.long, device=model.device)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    def _readers(self, encoded: EncodedPrompt, prompt: Prompt) -> tuple[Detokenizer, AssistantParser | None]:
+        tokenizer = tokenizer_of(self.served)
+        parser = None
+        if isinstance(prompt, ChatPrompt):
+            template = response_template(self.served.processor, self.served.model, tools=bool(prompt.tools))
+            if template is not None:
+                parser = AssistantParser(
+                    template, prompt=encoded.text or "", tools=list(prompt.tools) or None
+                )
+        return Detokenizer(tokenizer, skip_special_tokens=parser is None), parser
+
+
+def _stop_strings(config: Any) -> list[str]:
+    """Stop texts of the model's own config are cut like the request's.
+
+    `generate` would leave them in the answer.
+    """
+    stops, config.stop_strings = config.stop_strings, None
+    return [stops] if isinstance(stops, str) else list(stops or ())
+
+
+def _translated(error: BaseException) -> BaseException:
+    if isinstance(error, FlexServError):
+        return error
+    if isinstance(error, torch.OutOfMemoryError):
+        _log.warning("out of device memory while generating: %s", error)
+        return Unavailable(
+            "not enough memory on the device for this request", code="insufficient_memory", retry_after=30
+        )
+    _log.error("generation failed", exc_info=error)
+    return ServerFault("the generation failed; the server's log says why", code="generation_failed")

@@ -1,0 +1,152 @@
+"""From a prompt to what the model's `generate` takes: chat template, tokenizer, images, and the context's
+limit.
+
+Runs on a thread of its own (see engine), never on the event loop, and touches no weights.
+"""
+
+import inspect
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.images import decode_image, image_urls
+from hf_transformers_backend.generation.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from hf_transformers_backend.upstream.messages import processor_messages
+from hf_transformers_backend.upstream.served_model import Modality, ServedModel
+
+_log = logging.getLogger(__name__)
+
+RESERVED_TEMPLATE_NAMES = frozenset(
+    {
+        *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
+        *inspect.signature(ProcessorMixin.apply_chat_template).parameters,
+        "messages",
+        "conversations",
+        "generation_indices",
+    }
+)
+"""Names that the template machinery takes for itself; a request may not set them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """Token ids, and for models that see the processor's tensors (on the CPU)."""
+
+    ids: tuple[int, ...]
+    text: str | None = None
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode_prompt(served: ServedModel, prompt: Prompt) -> EncodedPrompt:
+    """Blocking. Raises BadRequest for what this model cannot take, with the numbers where it is too long."""
+    if served.modality is Modality.STT:
+        raise BadRequest(
+            "this model transcribes audio and generates no text; use /v1/audio/transcriptions",
+            param="model",
+        )
+    if isinstance(prompt, ChatPrompt):
+        encoded = _encode_chat(served, prompt)
+    elif isinstance(prompt, TextPrompt):
+        encoded = EncodedPrompt(tuple(tokenizer_of(served)(prompt.text)["input_ids"]), text=prompt.text)
+    else:
+        encoded = _encode_tokens(served, prompt)
+    if not encoded.ids:
+        raise BadRequest("the prompt is empty: it has no token", param="prompt")
+    return encoded
+
+
+def tokenizer_of(served: ServedModel) -> Any:
+    """The tokenizer, alone or inside a multi-modal processor."""
+    return getattr(served.processor, "tokenizer", served.processor)
+
+
+def context_length(served: ServedModel) -> int | None:
+    """Most tokens, prompt and answer together, that the model can attend to; None where it has no limit."""
+    length = getattr(served.model.config.get_text_config(), "max_position_embeddings", None)
+    return length if isinstance(length, int) and length > 0 else None
+
+
+def room_for_answer(served: ServedModel, prompt_tokens: int) -> int | None:
+    """Tokens that the context leaves after the prompt, at least 1; raises BadRequest when there are none."""
+    context = context_length(served)
+    if context is None:
+        return None
+    if prompt_tokens >= context:
+        raise BadRequest(
+            f"this model's maximum context length is {context} tokens, but the prompt has {prompt_tokens} "
+            "tokens, which leaves no room for an answer",
+            code="context_length_exceeded",
+            param="messages",
+            context_tokens=context,
+            prompt_tokens=prompt_tokens,
+        )
+    return context - prompt_tokens
+
+
+def check_tokens(served: ServedModel, tokens: Iterable[int], where: str) -> None:
+    """Raises BadRequest for an id that the model does not have."""
+    vocabulary = served.model.config.get_text_config().vocab_size
+    unknown = next((token for token in tokens if not 0 <= token < vocabulary), None)
+    if unknown is not None:
+        raise BadRequest(
+            f"{where}: token {unknown} is not in the vocabulary (0 to {vocabulary - 1})", param=where
+        )
+
+
+def _encode_tokens(served: ServedModel, prompt: TokenPrompt) -> EncodedPrompt:
+    check_tokens(served, prompt.ids, "prompt")
+    return EncodedPrompt(prompt.ids)
+
+
+def _encode_chat(served: ServedModel, prompt: ChatPrompt) -> EncodedPrompt:
+    images = list(image_urls(prompt.messages))
+    if images and served.modality is Modality.LLM:
+        raise BadRequest(f"{images[0][0]}: this model takes text only", param=images[0][0])
+    pictures = [decode_image(url, where) for where, url in images]
+    text = _render(served, prompt)
+    if served.modality is Modality.LLM:
+        return EncodedPrompt(
+            tuple(tokenizer_of(served)(text, add_special_tokens=False)["input_ids"]), text=text
+        )
+    # A template that writes the beginning-of-sequence token itself must not get a second one.
+    start = tokenizer_of(served).bos_token
+    options = {"add_special_tokens": False} if start is not None and text.startswith(start) else {}
+    tensors = served.processor(
+        text=[text], images=[pictures] if pictures else None, return_tensors="pt", **options
+    )
+    ids = tuple(tensors["input_ids"][0].tolist())
+    return EncodedPrompt(ids, text=text, tensors=dict(tensors))
+
+
+def _render(served: ServedModel, prompt: ChatPrompt) -> str:
+    source = served.processor if getattr(served.processor, "chat_template", None) else tokenizer_of(served)
+    if not getattr(source, "chat_template", None):
+        raise BadRequest(
+            "this model has no chat template; use /v1/completions", param="messages", code="no_chat_template"
+        )
+    messages = [_spoken_role(message) for message in prompt.messages]
+    try:
+        text: str = source.apply_chat_template(
+            processor_messages(messages, served.modality),
+            tools=list(prompt.tools) or None,
+            add_generation_prompt=True,
+            tokenize=False,
+            **prompt.template_kwargs,
+        )
+    # Templates are programs of the model's author: they raise TemplateError to refuse a conversation, and
+    # Python's own errors where a message or a template variable is not what they expect.
+    except Exception as error:
+        _log.info("the chat template refused a conversation", exc_info=True)
+        raise BadRequest(
+            f"messages: the model's chat template refuses this conversation: {error}", param="messages"
+        ) from error
+    return text
+
+
+def _spoken_role(message: dict[str, Any]) -> dict[str, Any]:
+    """`developer` is OpenAI's newer word for `system`; templates know the older one."""
+    return {**message, "role": "system"} if message["role"] == "developer" else message

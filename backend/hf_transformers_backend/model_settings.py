@@ -1,0 +1,52 @@
+"""The settings of one model: those that shape its weights, and those that can change while it is in use."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from hf_transformers_backend.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """What a load turns into weights; a difference means another model in memory."""
+
+    dtype: str = "auto"
+    quantization: str | None = None
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LoadSettings":
+        """The server's own, for models that ask for nothing else."""
+        return cls(
+            settings.dtype, settings.quantization, settings.attn_implementation, settings.trust_remote_code
+        )
+
+    def updated(self, changes: Mapping[str, Any]) -> "LoadSettings":
+        """These settings with the load-time fields of `changes`; other keys are left alone."""
+        return replace(self, **_known(self, changes))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """What applies at once to a model in memory. `idle_timeout_seconds` None means the server's, 0 never."""
+
+    owner: str | None = None
+    pin: bool = False
+    priority: int = 0
+    idle_timeout_seconds: float | None = None
+    served_name: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def updated(self, changes: Mapping[str, Any]) -> "LiveSettings":
+        """These settings with the live fields of `changes`; other keys are left alone."""
+        return replace(self, **_known(self, changes))
+
+
+def _known(target: LoadSettings | LiveSettings, changes: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(target)}
+    return {name: value for name, value in changes.items() if name in names}

@@ -1,0 +1,331 @@
+"""What is resident, loading and leased: owner of these facts, of their lock, and of the threads that load.
+
+One lock, held for moments only: never during I/O, torch work or a wait. Public methods may be called from any
+thread.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hf_transformers_backend.admission import Room, decide
+from hf_transformers_backend.errors import BadRequest, FlexServError, InsufficientStorage, Unavailable
+from hf_transformers_backend.eviction import Pressure
+from hf_transformers_backend.identity import Kind, ModelIdentity
+from hf_transformers_backend.loader import Loader, Servable
+from hf_transformers_backend.residency import reclaim
+from hf_transformers_backend.residency.catalog import catalog
+from hf_transformers_backend.residency.clock import Clock, SystemClock
+from hf_transformers_backend.residency.declared import DeclaredList, DeclaredModel
+from hf_transformers_backend.residency.directory import Directory
+from hf_transformers_backend.residency.housekeeper import Housekeeper
+from hf_transformers_backend.residency.lease import Lease
+from hf_transformers_backend.residency.load_job import LoadJob, Waiter
+from hf_transformers_backend.residency.load_pipeline import LoadPipeline, PipelineEvents
+from hf_transformers_backend.residency.markers import LoadMarkers
+from hf_transformers_backend.residency.resident import Resident
+from hf_transformers_backend.residency.shelf import RETRY_SECONDS, Shelf
+from hf_transformers_backend.residency.views import (
+    CatalogEntry,
+    EvictionReason,
+    EvictionResult,
+    ResidencySnapshot,
+    Unloaded,
+)
+from hf_transformers_backend.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTicket:
+    """What came of the wish to load: the model is in (`job` is None), or the job that brings it."""
+
+    identity: ModelIdentity
+    job: LoadJob | None
+
+
+class Residency:
+    """See the module. `room` measures the memory that a load would land in (None = unknown), `cached_models`
+    lists the ids and times of what is on disk.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        loader: Loader,
+        *,
+        clock: Clock | None = None,
+        room: Callable[[], Room | None] = lambda: None,
+        cached_models: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
+    ) -> None:
+        self._settings = settings
+        self._measure_room = room
+        self._cached_models = cached_models
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._housekeeper = Housekeeper(self._changed)
+        self._markers = LoadMarkers(settings.state_dir)
+        events = PipelineEvents(self._admit, self._land, self._load_failed, self._load_aborted)
+        self._pipeline = LoadPipeline(loader, self._markers, events)
+        clock = clock or SystemClock()
+        directory = Directory(settings, clock.now)
+        directory.quarantine(self._markers.left_behind())
+        self._shelf = Shelf(
+            settings,
+            directory,
+            clock,
+            begin=self._pipeline.submit,
+            give_back=self._housekeeper.give_back,
+            on_lost=self._housekeeper.note_lost,
+        )
+        self._housekeeper.begin_with(self._shelf)
+
+    # Life
+
+    def start(self) -> None:
+        """Start the threads and load the default models."""
+        self._pipeline.start()
+        self._housekeeper.start()
+        for identity in self.defaults:
+            if identity in self.crashed_loading:
+                logger.error("not loading %s: its last load ended the process", identity)
+            else:
+                self.load(identity)
+
+    def drain(self) -> None:
+        """Refuse new work from now on; leases that are held go on."""
+        with self._lock:
+            self._shelf.draining = True
+
+    def close(self, timeout: float) -> bool:
+        """Unload everything and end the threads; false if one still runs after about `timeout` seconds."""
+        self.drain()
+        self.unload(None, reason="shutdown")
+        loads_ended = self._pipeline.stop(timeout)
+        house_kept = self._housekeeper.stop(timeout)
+        self._markers.clear_own()
+        return loads_ended and house_kept
+
+    def forget_markers(self) -> None:
+        """The process ends on purpose: what it was loading did not kill it. Takes no lock."""
+        self._markers.clear_own()
+
+    # Requests
+
+    def resolve(self, name: str | None, kind: Kind = "serve") -> ModelIdentity:
+        """What a request means by `name`; None means the default model. Raises BadRequest."""
+        with self._lock:
+            return self._shelf.resolve(name, kind)
+
+    def meaning(self, name: str, kind: Kind) -> ModelIdentity | None:
+        """Like `resolve`, with None for a name that can mean nothing of this kind."""
+        try:
+            return self.resolve(name, kind)
+        except BadRequest:
+            return None
+
+    def served_as(self, name: str, kind: Kind) -> ModelIdentity | None:
+        """The model that bears `name` as its served name."""
+        with self._lock:
+            return self._shelf.served_as(name, kind)
+
+    async def acquire(self, name: str | None, kind: Kind = "serve") -> Lease:
+        """A lease on the model, which is loaded if the on-demand policy lets a request do that.
+
+        Waits up to --load-wait; raises the FlexServErrors of the policy and of the load.
+        """
+        with self._lock:
+            identity = self._shelf.resolve(name, kind)
+            requested = name or str(identity)
+            self._shelf.refuse_when_unable()
+            resident = self._shelf.residents.get(identity)
+            if resident is not None:
+                return self._shelf.lend(resident, requested, cold=False)
+            job = self._shelf.join_or_begin(identity, requested)
+            waiter = Waiter(requested)
+            job.waiters.append(waiter)
+        return await self._wait_for(waiter, job)
+
+    def request_load(self, name: str, kind: Kind = "serve") -> LoadTicket:
+        """Start the load that a mere request wants, without a lease; the on-demand policy holds."""
+        with self._lock:
+            identity = self._shelf.resolve(name, kind)
+            self._shelf.refuse_when_unable()
+            if identity in self._shelf.residents:
+                return LoadTicket(identity, None)
+            return LoadTicket(identity, self._shelf.join_or_begin(identity, name))
+
+    # Management
+
+    def load(self, identity: ModelIdentity, changes: Mapping[str, Any] | None = None) -> LoadTicket:
+        """Load by order, whatever the on-demand policy; joins a load under way.
+
+        `changes` names live settings, which apply at once, and load-time settings, which replace a model that
+        has others. Absent settings stay as they are. Raises Unavailable while draining.
+        """
+        with self._lock:
+            self._shelf.refuse_when_unable()
+            ticket = LoadTicket(identity, self._shelf.order(identity, changes or {}))
+            self._changed.notify_all()
+        return ticket
+
+    def unload(
+        self,
+        name: str | None,
+        *,
+        kind: Kind | None = None,
+        revision: str | None = None,
+        reason: EvictionReason = "manual",
+    ) -> list[Unloaded]:
+        """Unload what `name` matches (None: everything), also what is still loading.
+
+        Blocks until unleased memory is back; a leased model goes with its last lease.
+        """
+        with self._lock:
+            results, freeing = self._shelf.remove(name, kind, revision, reason)
+        for resident in freeing:
+            self._housekeeper.free(resident)
+        return results
+
+    def evict(
+        self, identity: ModelIdentity, reason: EvictionReason, oom_triggered: bool = False
+    ) -> EvictionResult:
+        """Take one idle model out of memory; blocks until that is back. Nothing happens to one in use."""
+        with self._lock:
+            resident = self._shelf.residents.get(identity)
+            if resident is None or resident.leases:
+                return EvictionResult(freed=False, had_active_requests=resident is not None)
+            self._shelf.detach(resident, "memory" if oom_triggered else reason)
+        return EvictionResult(freed=self._housekeeper.free(resident), had_active_requests=False)
+
+    def declare(self, models: Iterable[DeclaredModel], digest: str | None) -> None:
+        """Take over the operator's whole list; its live settings apply to residents and loads at once."""
+        declared = DeclaredList(models, digest)
+        with self._lock:
+            self._shelf.declare(declared)
+            self._changed.notify_all()
+
+    def mark_synced(self) -> None:
+        """The operator says that its models are in."""
+        with self._lock:
+            self._shelf.synced = True
+
+    def set_pressure(self, pressure: Pressure | None) -> None:
+        """Show memory pressure; new work is refused while it says so."""
+        with self._lock:
+            self._shelf.pressure = pressure
+
+    def tidy(self) -> None:
+        """Unload what is idle for too long, now; the housekeeper does it by itself in time."""
+        self._housekeeper.tidy()
+
+    def release_caches(self) -> None:
+        """Give back what is cached but unused; blocks."""
+        reclaim.release_caches()
+
+    # Looking
+
+    @property
+    def defaults(self) -> tuple[ModelIdentity, ...]:
+        """The models that --default-model and --default-embedding-model name."""
+        return self._shelf.directory.defaults
+
+    def default(self, kind: Kind) -> ModelIdentity | None:
+        """The model that answers requests which name none."""
+        return self._shelf.directory.default(kind)
+
+    @property
+    def crashed_loading(self) -> tuple[ModelIdentity, ...]:
+        """Models whose load ended a former process, until they are loaded by order."""
+        with self._lock:
+            return tuple(self._shelf.directory.crashed)
+
+    def snapshot(self) -> ResidencySnapshot:
+        """One consistent look at everything."""
+        with self._lock:
+            return self._shelf.snapshot()
+
+    def catalog(self) -> list[CatalogEntry]:
+        """What a client may name. Reads the disk: not for the event loop."""
+        with self._lock:
+            now, declared = self._shelf.snapshot(), self._shelf.directory.declared
+        names = [*map(str, self.defaults), *(model.label for model in declared.models)]
+        return catalog(now, names, self._cached_models() if self._settings.on_demand == "any" else ())
+
+    # Inside
+
+    async def _wait_for(self, waiter: Waiter, job: LoadJob) -> Lease:
+        lease = asyncio.wrap_future(waiter.lease)
+        try:
+            await asyncio.wait({lease}, timeout=self._settings.load_wait)
+        except BaseException:
+            self._stop_waiting(waiter, job)
+            if waiter.lease.done() and waiter.lease.exception() is None:
+                waiter.lease.result().release()
+            _ = lease.cancel() or lease.exception()
+            raise
+        self._stop_waiting(waiter, job)
+        if not lease.done():
+            lease.cancel()
+        if waiter.lease.done() and not waiter.lease.cancelled():
+            return waiter.lease.result() if lease.cancelled() else lease.result()
+        raise Unavailable(
+            f"'{waiter.requested}' is still being loaded; try again",
+            code="model_loading",
+            retry_after=RETRY_SECONDS,
+        )
+
+    def _stop_waiting(self, waiter: Waiter, job: LoadJob) -> None:
+        with self._lock:
+            # A load with other settings may have taken over who waited for `job`.
+            for known in (job, self._shelf.jobs.get(job.identity)):
+                if known is not None and waiter in known.waiters:
+                    known.waiters.remove(waiter)
+
+    def _admit(self, job: LoadJob, needed: int | None) -> None:
+        """Make room for a load or refuse it; runs on the loading thread, before the weights."""
+        room = self._measure_room() if needed is not None else None
+        freeing: list[Resident] = []
+        with self._lock:
+            job.check()
+            occupants = [] if room is None else self._shelf.occupants(job.identity, room.device)
+            admission = decide(needed, room, occupants)
+            for identity in admission.make_room:
+                resident = self._shelf.residents[identity]
+                if self._shelf.detach(resident, "replaced" if identity == job.identity else "room"):
+                    freeing.append(resident)
+        for resident in freeing:
+            self._housekeeper.free(resident)
+        if not admission.admitted:
+            raise InsufficientStorage(
+                f"{job.identity} needs {admission.needed_bytes} bytes of memory,"
+                f" {admission.available_bytes} are available",
+                code="insufficient_memory",
+                needed_bytes=admission.needed_bytes,
+                available_bytes=admission.available_bytes,
+            )
+
+    def _land(self, job: LoadJob, servable: Servable) -> Resident | None:
+        with self._lock:
+            unwanted, replaced = self._shelf.land(job, servable)
+            self._changed.notify_all()
+        del servable
+        if unwanted is None:
+            logger.info("loaded %s", job.identity)
+        if replaced is not None:
+            self._housekeeper.free(replaced)
+        return unwanted
+
+    def _load_failed(self, job: LoadJob, error: FlexServError) -> None:
+        with self._lock:
+            self._shelf.load_failed(job, error)
+        logger.warning("cannot load %s: %s", job.identity, error.message)
+
+    def _load_aborted(self, job: LoadJob) -> None:
+        with self._lock:
+            self._shelf.history.load_ended("aborted", 0)
+        logger.info("the load of %s was aborted", job.identity)

@@ -1,0 +1,94 @@
+"""One load from its first wish to its end, and those who wait for it."""
+
+import itertools
+import uuid
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hf_transformers_backend.errors import FlexServError
+from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.loader import LoadAborted, Source
+from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
+from hf_transformers_backend.residency.clock import Clock
+from hf_transformers_backend.residency.lease import Lease
+from hf_transformers_backend.residency.views import LoadingView, Stage
+
+_sequence = itertools.count()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Waiter:
+    """A request that wants a lease as soon as the model is in, under the name that it used."""
+
+    requested: str
+    lease: Future[Lease] = field(default_factory=Future)
+
+
+class LoadJob:
+    """Fields that change are guarded by residency's lock, except the progress, which its thread alone writes.
+
+    `outcome` ends with None, or with the error; it never raises.
+    """
+
+    def __init__(
+        self, identity: ModelIdentity, settings: LoadSettings, live: LiveSettings, clock: Clock
+    ) -> None:
+        self.identity = identity
+        self.settings = settings
+        self.live = live
+        self.load_id = uuid.uuid4().hex[:12]
+        self.waiters: list[Waiter] = []
+        self.outcome: Future[FlexServError | None] = Future()
+        self.aborted = False
+        self.source: Source | None = None
+        self.sequence = next(_sequence)
+        self.started_at = clock.now()
+        self.started = clock.monotonic()
+        self._clock = clock
+        self._progress: tuple[Stage, int, int | None, float] = ("queued", 0, None, self.started_at)
+
+    def enter(self, stage: Stage) -> None:
+        """Begin a stage; LoadAborted if nobody wants the load any more."""
+        self._progress = (stage, 0, None, self._clock.now())
+        self.check()
+
+    def report(self, done: int, total: int | None) -> None:
+        """Progress within the stage; LoadAborted if nobody wants the load any more."""
+        stage, _, _, since = self._progress
+        if stage == "queued" and done:
+            stage, since = "download", self._clock.now()
+        self._progress = (stage, done, total, since)
+        self.check()
+
+    def check(self) -> None:
+        if self.aborted:
+            raise LoadAborted
+
+    def fail(self, error: FlexServError) -> None:
+        """End the job for everybody who waits. Call it once, with the lock held."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter.lease.set_exception(renamed(error, self.identity, waiter.requested))
+        self.outcome.set_result(error)
+
+    def view(self) -> LoadingView:
+        stage, done, total, since = self._progress
+        return LoadingView(
+            identity=self.identity,
+            label=self.live.served_name or self.identity.model_id,
+            owner=self.live.owner,
+            load_id=self.load_id,
+            stage=stage,
+            done=done,
+            total=total,
+            started_at=self.started_at,
+            stage_since=since,
+        )
+
+
+def renamed(error: FlexServError, identity: ModelIdentity, requested: str) -> FlexServError:
+    """A copy of `error` for one more receiver, that speaks of the model by the name which this one used."""
+    message = error.message.replace(str(identity), requested).replace(identity.model_id, requested)
+    return type(error)(
+        message, code=error.code, param=error.param, retry_after=error.retry_after, **error.details
+    )

@@ -1,0 +1,1 @@
+"""The HTTP routes, one factory per group: `build_router(backend)`."""

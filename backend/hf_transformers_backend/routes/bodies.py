@@ -1,0 +1,157 @@
+"""The bodies of the management routes: strict, so that a typo never means "all"."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+
+from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.identity import Kind, ModelIdentity
+from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
+from hf_transformers_backend.residency import DeclaredModel
+from hf_transformers_backend.residency.names import check_name, parse_name
+from hf_transformers_backend.settings import DTypeName, Quantization
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, max_length=512)]
+
+# What `apply_chat_template` itself takes.
+RESERVED_TEMPLATE_NAMES = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+
+SETTING_NAMES = frozenset({*LiveSettings.__dataclass_fields__, *LoadSettings.__dataclass_fields__})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _ModelSettings(_Strict):
+    owner: str | None = Field(
+        None, max_length=1024, description="Who wants the model here; null takes that back."
+    )
+    pin: bool = Field(False, description="Never idle, never a victim while others can go.")
+    priority: int = Field(0, description="Among pinned models the lower goes first.")
+    idle_timeout_seconds: Seconds | None = Field(
+        None, description="null = the server's --model-timeout, 0 = never."
+    )
+    served_name: Name | None = Field(None, description="A second name for requests; also the metric label.")
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Defaults for the chat template."
+    )
+    dtype: DTypeName = "auto"
+    quantization: Quantization | None = None
+    attn_implementation: Name | None = None
+    trust_remote_code: bool = False
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _no_reserved_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        reserved = sorted(RESERVED_TEMPLATE_NAMES & set(value))
+        if reserved:
+            raise ValueError(f"'{reserved[0]}' belongs to apply_chat_template itself and cannot be set")
+        return value
+
+    @field_validator("served_name")
+    @classmethod
+    def _can_be_a_name(cls, value: str | None) -> str | None:
+        if value is not None:
+            _checked(value)
+        return value
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that the body names; what it leaves out is left as it is."""
+        return {name: getattr(self, name) for name in self.model_fields_set & SETTING_NAMES}
+
+
+class _Named(_ModelSettings):
+    model_id: Name = Field(description="Hub id, id@revision, or absolute path.")
+    kind: Kind = Field(
+        "serve", description="serve = generates text or transcripts, embedding = sentence encoder."
+    )
+    revision: Name | None = Field(None, description="Branch, tag or commit on the hub.")
+
+    def identity(self) -> ModelIdentity:
+        """Raises BadRequest for what can be no model."""
+        return join_revision(parse_name(self.model_id, self.kind, "model_id"), self.revision)
+
+
+class LoadBody(_Named):
+    """POST /v1/flexserv/models/load"""
+
+    wait: bool | Seconds = Field(
+        False,
+        description="Answer when the model is in: true = wait up to --load-wait, or a number of seconds.",
+    )
+
+
+class UnloadBody(_Strict):
+    """POST /v1/flexserv/models/unload; without model_id, or with "*", everything goes."""
+
+    model_id: Name | None = None
+    revision: Name | None = None
+    kind: Kind | None = None
+    oom_triggered: bool = Field(False, description="The caller saw memory run short; recorded as the reason.")
+
+
+class DeclaredEntry(_Named):
+    """One model of the operator's list."""
+
+    blocked_until: AwareDatetime | None = Field(None, description="Requests do not load the model before.")
+
+    @field_validator("blocked_until", mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        # Strict mode takes a datetime only; JSON has none.
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+    def to_declared(self) -> DeclaredModel:
+        blocked = self.blocked_until
+        return DeclaredModel(
+            self.identity(), self.changes(), None if blocked is None else blocked.timestamp()
+        )
+
+
+class DeclaredBody(_Strict):
+    """POST /v1/flexserv/declared: the whole list."""
+
+    models: list[DeclaredEntry]
+    hash: Name = Field(description="The sender's name for this list; the inventory repeats it.")
+
+
+def join_revision(identity: ModelIdentity, revision: str | None) -> ModelIdentity:
+    """`id@a` and a field `revision` must not disagree."""
+    if revision is None or revision == identity.revision:
+        return identity
+    if identity.revision is not None:
+        raise BadRequest(
+            f"'model_id' names the revision {identity.revision}, 'revision' names {revision}",
+            param="revision",
+        )
+    if identity.model_id.startswith("/"):
+        raise BadRequest("'revision' makes no sense for a path", param="revision")
+    return ModelIdentity(identity.model_id, identity.kind, revision)
+
+
+def _checked(name: str) -> None:
+    try:
+        check_name(name, "served_name")
+    except BadRequest as error:
+        raise ValueError(error.message) from None

@@ -1,0 +1,207 @@
+"""/v1/flexserv/*: readiness, facts, and the management of what is in memory."""
+
+import asyncio
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
+from pydantic import SecretStr
+
+from hf_transformers_backend import __version__
+from hf_transformers_backend.backend import Backend
+from hf_transformers_backend.errors import Unavailable
+from hf_transformers_backend.identity import Kind, ModelIdentity
+from hf_transformers_backend.inventory import identity as identity_json
+from hf_transformers_backend.inventory import inventory, timestamp
+from hf_transformers_backend.residency import LoadTicket, Residency, ResidencySnapshot, Unloaded
+from hf_transformers_backend.resource_metrics import get_gpu_info, get_system_resources
+from hf_transformers_backend.routes.bodies import DeclaredBody, LoadBody, UnloadBody
+
+LIBRARIES = ("transformers", "torch", "sentence-transformers", "huggingface_hub", "fastapi", "uvicorn")
+NOT_LOADED_RETRY_SECONDS = 5.0
+
+
+def build_router(backend: Backend) -> APIRouter:
+    """The routes under /v1/flexserv."""
+    router = APIRouter(prefix="/v1/flexserv", tags=["flexserv"])
+    residency, lifecycle, settings = backend.residency, backend.lifecycle, backend.settings
+
+    @router.get("/health", summary="Readiness")
+    def health(
+        model: str | None = Query(None, description="Also ask whether this model is in memory."),
+    ) -> JSONResponse:
+        status = lifecycle.status()
+        body = {"status": status, **_health_facts(backend)}
+        if status == "ok" and model is not None and not _is_resident(residency, model):
+            raise Unavailable(
+                f"'{model}' is not loaded here",
+                code="not_loaded",
+                param="model",
+                retry_after=NOT_LOADED_RETRY_SECONDS,
+            )
+        return JSONResponse(body, status_code=200 if status == "ok" else 503)
+
+    @router.get("/info", summary="Versions, settings in force, devices")
+    def info() -> dict[str, Any]:
+        return {
+            "name": "flexserv-backend",
+            "version": __version__,
+            "python": platform.python_version(),
+            "libraries": {name: _installed(name) for name in LIBRARIES},
+            "instance_id": lifecycle.instance_id,
+            "pod_uid": lifecycle.pod_uid,
+            "started_at": timestamp(lifecycle.started_at),
+            "settings": {name: _shown(value) for name, value in settings},
+            "device": settings.device,
+            "devices": [gpu.to_dict() for gpu in get_gpu_info()],
+        }
+
+    @router.get("/resources", summary="Memory, CPU and GPUs now")
+    def resources() -> dict[str, Any]:
+        return get_system_resources().to_dict()
+
+    @router.get("/models/loaded", summary="Inventory")
+    def loaded() -> dict[str, Any]:
+        return inventory(residency, lifecycle)
+
+    @router.post("/models/load", summary="Load a model, or change its settings")
+    async def load(body: LoadBody) -> JSONResponse:
+        served = None if body.revision is not None else residency.served_as(body.model_id, body.kind)
+        ticket = await anyio.to_thread.run_sync(residency.load, served or body.identity(), body.changes())
+        patience = settings.load_wait if body.wait is True else float(body.wait)
+        return await _answer_load(ticket, patience)
+
+    @router.post("/models/unload", summary="Unload one model, or all")
+    async def unload(body: UnloadBody) -> dict[str, Any]:
+        name = None if body.model_id == "*" else body.model_id
+        active = backend.activity.active
+        unloaded = await anyio.to_thread.run_sync(
+            lambda: residency.unload(
+                name,
+                kind=body.kind,
+                revision=body.revision,
+                reason="memory" if body.oom_triggered else "manual",
+            )
+        )
+        return _unload_reply(body, name, unloaded, active)
+
+    @router.post("/declared", summary="The operator's whole list of models")
+    def declared(body: DeclaredBody) -> dict[str, Any]:
+        residency.declare([entry.to_declared() for entry in body.models], body.hash)
+        return {"status": "ok", "declared": len(body.models), "hash": body.hash}
+
+    @router.post("/synced", summary="The operator's models are in")
+    def synced() -> dict[str, Any]:
+        residency.mark_synced()
+        return {"status": "ok"}
+
+    return router
+
+
+async def _answer_load(ticket: LoadTicket, patience_seconds: float) -> JSONResponse:
+    who = identity_json(ticket.identity)
+    if ticket.job is None:
+        return JSONResponse({**who, "status": "already_loaded"})
+    job = ticket.job
+    if patience_seconds > 0:
+        outcome = asyncio.wrap_future(job.outcome)
+        done, _ = await asyncio.wait({outcome}, timeout=patience_seconds)
+        if done:
+            error = outcome.result()
+            if error is not None:
+                raise error.copy()
+            return JSONResponse({**who, "status": "loaded", "load_id": job.load_id})
+    view = job.view()
+    progress = {"stage": view.stage, "done": view.done, "total": view.total}
+    return JSONResponse({**who, "status": "loading", "load_id": job.load_id, **progress}, status_code=202)
+
+
+def _unload_reply(
+    body: UnloadBody, name: str | None, unloaded: list[Unloaded], active: int
+) -> dict[str, Any]:
+    entries: list[dict[str, Any]] = [
+        {
+            **identity_json(one.identity),
+            "was_loaded": one.was_loaded,
+            "was_loading": one.was_loading,
+            "had_active_requests": one.had_active_requests,
+        }
+        for one in unloaded
+    ]
+    if not entries and name is not None:
+        asked = {"model_id": name, "kind": body.kind, "revision": body.revision}
+        entries = [{**asked, "was_loaded": False, "was_loading": False, "had_active_requests": False}]
+    warnings = [
+        f"{one.identity} is in use: running requests complete, the memory is released after the last one"
+        for one in unloaded
+        if one.had_active_requests
+    ]
+    return {
+        "unloaded": entries,
+        "warnings": warnings,
+        "active_requests_at_eviction": active,
+        "oom_triggered": body.oom_triggered,
+    }
+
+
+def _health_facts(backend: Backend) -> dict[str, Any]:
+    now = backend.residency.snapshot()
+    return {
+        "model": _current_model(backend.residency, now),
+        "model_status": _status_of(backend.residency.default("serve"), now),
+        "embedding_model": _embedding_model(backend.residency, now),
+        "device": backend.settings.device,
+        "dtype": backend.settings.dtype,
+        "active_requests": backend.activity.active,
+        "instance_id": backend.lifecycle.instance_id,
+        "pod_uid": backend.lifecycle.pod_uid,
+        "started_at": timestamp(backend.lifecycle.started_at),
+        "fault": backend.lifecycle.fault,
+    }
+
+
+def _current_model(residency: Residency, now: ResidencySnapshot) -> str | None:
+    default = residency.default("serve")
+    if default is not None:
+        return str(default)
+    serving = [model for model in now.models if model.identity.kind == "serve"]
+    return str(max(serving, key=lambda model: model.last_used_at).identity) if serving else None
+
+
+def _embedding_model(residency: Residency, now: ResidencySnapshot) -> dict[str, Any]:
+    model = residency.default("embedding")
+    if model is None:
+        resident = [model for model in now.models if model.identity.kind == "embedding"]
+        if resident:
+            model = max(resident, key=lambda model: model.last_used_at).identity
+    return {"model_id": None if model is None else str(model), "status": _status_of(model, now)}
+
+
+def _status_of(model: ModelIdentity | None, now: ResidencySnapshot) -> str:
+    if any(resident.identity == model for resident in now.models):
+        return "loaded"
+    if any(job.identity == model for job in now.loading):
+        return "loading"
+    return "failed" if any(failure.identity == model for failure in now.failed) else "not_loaded"
+
+
+def _is_resident(residency: Residency, name: str) -> bool:
+    resident = {model.identity for model in residency.snapshot().models}
+    kinds: tuple[Kind, ...] = ("serve", "embedding")
+    return any(candidate in resident for candidate in (residency.meaning(name, kind) for kind in kinds))
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return "********"
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)

@@ -1,0 +1,101 @@
+"""What is neither inference nor management: liveness, metrics, the API's description, and what `transformers`
+expects.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import yaml
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from hf_transformers_backend.backend import Backend
+from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.metrics import CONTENT_TYPE
+from hf_transformers_backend.residency import LoadTicket
+
+PROGRESS_SECONDS = 0.25
+STAGES = {"queued": "config", "download": "download", "weights": "weights"}
+
+
+def build_router(backend: Backend) -> APIRouter:
+    """/health, /metrics, /openapi.yaml, /load_model, /reset."""
+    router = APIRouter(tags=["meta"])
+    residency, lifecycle = backend.residency, backend.lifecycle
+
+    # On the event loop and free of locks: liveness must not depend on anything that can be busy.
+    @router.get("/health", summary="Liveness")
+    async def health() -> JSONResponse:
+        fault = lifecycle.fault
+        if fault is not None:
+            return JSONResponse({"status": "failed", "reason": fault}, status_code=500)
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics", summary="Metrics for Prometheus")
+    def metrics() -> Response:
+        return Response(backend.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    @router.get("/openapi.yaml", include_in_schema=False)
+    def openapi_yaml(request: Request) -> Response:
+        text = yaml.safe_dump(request.app.openapi(), sort_keys=False, allow_unicode=True)
+        return Response(text, media_type="application/yaml")
+
+    @router.post("/load_model", summary="Load a model and stream the progress (server-sent events)")
+    async def load_model(request: Request) -> StreamingResponse:
+        name = _model_of(await _json_object(request))
+        ticket = await asyncio.to_thread(residency.request_load, name)
+        return StreamingResponse(_progress_events(name, ticket), media_type="text/event-stream")
+
+    @router.post("/reset", summary="Unload everything")
+    async def reset() -> dict[str, str]:
+        await asyncio.to_thread(residency.unload, None)
+        return {"status": "ok"}
+
+    return router
+
+
+async def _json_object(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except ValueError:
+        raise BadRequest("the body is not valid JSON") from None
+    if not isinstance(body, dict):
+        raise BadRequest("the body must be a JSON object")
+    return body
+
+
+def _model_of(body: dict[str, Any]) -> str:
+    name = body.get("model")
+    if not isinstance(name, str):
+        raise BadRequest("'model' is required: the name of the model to load", param="model")
+    return name
+
+
+async def _progress_events(name: str, ticket: LoadTicket) -> AsyncIterator[str]:
+    """`loading` events while it moves, then `ready` or `error`, as `transformers chat` reads them."""
+    if ticket.job is None:
+        yield _event({"status": "ready", "model": name, "cached": True})
+        return
+    job, shown = ticket.job, None
+    outcome = asyncio.wrap_future(job.outcome)
+    while not outcome.done():
+        view = job.view()
+        now = (view.stage, view.done)
+        if now != shown:
+            shown = now
+            event: dict[str, Any] = {"status": "loading", "model": name, "stage": STAGES[view.stage]}
+            if view.done:
+                event["progress"] = {"current": view.done, "total": view.total}
+            yield _event(event)
+        await asyncio.wait({outcome}, timeout=PROGRESS_SECONDS)
+    error = outcome.result()
+    if error is None:
+        yield _event({"status": "ready", "model": name, "cached": False})
+    else:
+        yield _event({"status": "error", "model": name, "message": error.message, "code": error.code})
+
+
+def _event(payload: dict[str, Any]) -> str:
+    return f"data: {json.dumps(payload)}\n\n"

@@ -1,0 +1,84 @@
+"""How the three text routes are served.
+
+Begin, then answer whole or as a stream, and account for it in every case.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hf_transformers_backend.errors import FlexServError
+from hf_transformers_backend.generation.engines import Engines
+from hf_transformers_backend.generation.request import GenerationRequest
+from hf_transformers_backend.generation.serving import IndexedEvent, Leases, ServedRequest, TextAnswer
+from hf_transformers_backend.generation.sse import StreamWriter, write_stream
+from hf_transformers_backend.request_metrics import RequestMetrics
+from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
+from hf_transformers_backend.routes.event_stream import EventStreamResponse
+
+CLIENT_CLOSED_REQUEST = 499
+"""The status that a gone client would have got; it only shows in metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The two forms of an API's answer."""
+
+    whole: Callable[[TextAnswer, list[IndexedEvent]], dict[str, Any]]
+    writer: Callable[[TextAnswer], StreamWriter]
+
+
+class TextRoutes:
+    """Serves validated requests of any of the text APIs."""
+
+    def __init__(self, leases: Leases, engines: Engines, metrics: RequestMetrics) -> None:
+        self._leases = leases
+        self._engines = engines
+        self._metrics = metrics
+
+    async def serve(self, http: Request, asked: GenerationRequest, form: Form) -> Response:
+        """The response. What the caller got wrong is raised before a stream begins."""
+        served = ServedRequest(self._leases, self._engines, asked.model)
+        route = http.url.path
+        try:
+            answer = await until_disconnect(http.receive, served.start(asked))
+            if asked.stream:
+                return self._stream(route, served, answer, form)
+            events = await until_disconnect(http.receive, _collected(answer))
+            body = form.whole(answer, events)
+        except BaseException as error:
+            served.close()
+            self._observe(route, served, status_of(error))
+            if isinstance(error, ClientGone):
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
+            raise
+        served.close()
+        self._observe(route, served, 200)
+        return JSONResponse(body)
+
+    def _stream(self, route: str, served: ServedRequest, answer: TextAnswer, form: Form) -> Response:
+        def over() -> None:
+            served.close()
+            if not served.finished:
+                self._metrics.stream_aborted()
+            self._observe(route, served, 200 if served.finished else CLIENT_CLOSED_REQUEST)
+
+        return EventStreamResponse(write_stream(form.writer(answer), answer.events()), over)
+
+    def _observe(self, route: str, served: ServedRequest, code: int) -> None:
+        self._metrics.observe_request(route, code, served.label, served.cold, served.seconds)
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status that an error becomes."""
+    if isinstance(error, FlexServError):
+        return error.status
+    return CLIENT_CLOSED_REQUEST if isinstance(error, ClientGone | asyncio.CancelledError) else 500
+
+
+async def _collected(answer: TextAnswer) -> list[IndexedEvent]:
+    return [event async for event in answer.events()]

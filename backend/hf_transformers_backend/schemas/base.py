@@ -1,0 +1,99 @@
+"""What the request schemas share: the strict body, the types of fields, what every text route takes."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+
+class Body(BaseModel):
+    """Strict types, finite numbers; unknown keys are dropped here (and refused before, if so configured)."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+def _read_flag(value: object) -> object:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_read_flag)]
+"""A boolean, or the word "true" or "false"."""
+Temperature = Annotated[float, Field(ge=0, le=2)]
+TopP = Annotated[float, Field(ge=0, le=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+TokenLimit = Annotated[int, Field(ge=1)]
+StopList = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
+Stop = Annotated[str, Field(min_length=1)] | StopList
+TokenId = Annotated[int, Field(ge=0)]
+TemplateKwargs = dict[str, JsonValue]
+
+
+class TextPart(Body):
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+class RefusalPart(Body):
+    type: Literal["refusal"]
+    refusal: str
+
+
+class ImageUrl(Body):
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(Body):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class InputImagePart(Body):
+    type: Literal["input_image"]
+    image_url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class CalledFunction(Body):
+    name: Annotated[str, Field(min_length=1)]
+    arguments: str
+
+
+class OfferedFunction(Body):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+    strict: bool | None = None
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class TextFormat(Body):
+    type: Literal["text"]
+
+
+class Generating(Body):
+    """What every text route takes."""
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    stream: bool | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    generation_config: str | None = Field(None, description="JSON text of a transformers GenerationConfig.")
+    user: str | None = None
+    metadata: dict[str, JsonValue] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+
+
+def declared_fields(schema: type[BaseModel]) -> frozenset[str]:
+    """The keys that a body may have."""
+    return frozenset(schema.model_fields)

@@ -1,0 +1,92 @@
+"""The bodies of chat completions and text completions."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from hf_transformers_backend.schemas.base import (
+    Body,
+    CalledFunction,
+    Flag,
+    Generating,
+    ImagePart,
+    OfferedFunction,
+    Penalty,
+    RefusalPart,
+    Stop,
+    StreamOptions,
+    TemplateKwargs,
+    TextFormat,
+    TextPart,
+    TokenId,
+    TokenLimit,
+)
+
+ChatPart = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
+
+
+class ChatToolCall(Body):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ChatPart] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatTool(Body):
+    type: Literal["function"]
+    function: OfferedFunction
+
+
+class Penalizing(Generating):
+    """What chat and text completions share."""
+
+    stop: Stop | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: TokenLimit | None = None
+    n: Literal[1] | None = None
+
+
+class ChatRequest(Penalizing):
+    """POST /v1/chat/completions"""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: TokenLimit | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: TextFormat | None = None
+    logprobs: Literal[False] | None = None
+    top_logprobs: Literal[0] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateKwargs | None = None
+    enable_thinking: Flag | None = None
+    prediction: JsonValue = None
+    verbosity: Literal["medium"] | None = None
+    modalities: list[Literal["text"]] | None = None
+    audio: None = None
+    functions: None = None
+    function_call: None = None
+    web_search_options: None = None
+    moderation: None = None
+
+
+class CompletionRequest(Penalizing):
+    """POST /v1/completions"""
+
+    prompt: Annotated[str, Field(min_length=1)] | list[str] | list[TokenId] | list[list[TokenId]]
+    echo: bool | None = None
+    best_of: Literal[1] | None = None
+    logprobs: None = None
+    suffix: Literal[""] | None = None

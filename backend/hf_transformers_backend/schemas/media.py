@@ -1,0 +1,44 @@
+"""The bodies of embeddings and transcriptions."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from hf_transformers_backend.schemas.base import (
+    Body,
+    TokenId,
+)
+
+
+class EmbeddingsRequest(Body):
+    """POST /v1/embeddings"""
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=2048)]
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=2048)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    user: str | None = None
+
+
+class TranscriptionRequest(Body):
+    """POST /v1/audio/transcriptions, the fields beside `file`.
+
+    A form has only text, so types are read from it.
+    """
+
+    model_config = ConfigDict(strict=False, extra="ignore", allow_inf_nan=False)
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    language: Annotated[str, Field(min_length=2)] | None = None
+    prompt: str | None = None
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] | None = None
+    temperature: Annotated[float, Field(ge=0, le=1)] | None = None
+    stream: Literal["false", "False", "0"] | None = None
+    timestamp_granularities: list[Literal["segment"]] | None = None
+    include: Annotated[list[str], Field(max_length=0)] | None = None
+    chunking_strategy: Literal["auto"] | None = None

@@ -1,0 +1,174 @@
+"""Start, readiness and end of the process."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.models import model_path
+from tests.support.server import PROGRAM, RunningServer
+
+
+def test_a_server_is_ready_when_its_models_are_in_and_the_operator_says_so(tmp_path: Path) -> None:
+    flags = ["--ready-after-sync", "--on-demand", "declared", "--state-dir", str(tmp_path)]
+    tiny, absent = model_path("tiny-random-llama"), "org/absent"
+    with RunningServer(*flags, "--default-model", tiny, env={"FLEXSERV_POD_UID": "uid-1"}) as server:
+        health = server.client.get("/v1/flexserv/health")
+        assert (health.status_code, health.json()["status"], health.json()["pod_uid"]) == (
+            503,
+            "starting",
+            "uid-1",
+        )
+        eventually(lambda: server.client.get("/v1/flexserv/health").json()["model_status"] == "loaded", 60)
+        assert server.client.get("/v1/flexserv/health").status_code == 503
+        chat = {"model": absent, "messages": [{"role": "user", "content": "hi"}]}
+        assert server.client.post("/v1/chat/completions", json=chat).json()["error"]["code"] == "not_synced"
+        server.client.post("/v1/flexserv/declared", json={"models": [], "hash": "h"}).raise_for_status()
+        assert server.client.post("/v1/chat/completions", json=chat).json()["error"]["code"] == "not_declared"
+        assert server.client.post("/v1/flexserv/synced").status_code == 200
+        assert server.client.get("/v1/flexserv/health").json()["status"] == "ok"
+        server.client.post("/reset").raise_for_status()
+        assert server.client.get("/v1/flexserv/health").status_code == 200
+        assert "flexserv_ready 1.0" in server.client.get("/metrics").text
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_default_model_does_not_keep_the_server_down() -> None:
+    with RunningServer("--default-model", "org/absent") as server:
+        server.wait_until_ready()
+        health = server.client.get("/v1/flexserv/health").json()
+        assert (health["model"], health["model_status"]) == ("org/absent", "failed")
+
+
+def test_a_stop_lets_the_running_stream_end_and_takes_no_new_work() -> None:
+    path = model_path("SmolLM2-135M-Instruct")
+    chat = {
+        "model": path,
+        "messages": [{"role": "user", "content": "Tell a long story."}],
+        "max_tokens": 24,
+        "stream": True,
+    }
+    with RunningServer("--shutdown-timeout", "80") as server:
+        server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
+        with server.client.stream("POST", "/v1/chat/completions", json=chat) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            server.terminate()
+            health = eventually(
+                lambda: (r := httpx.get(f"{server.base_url}/v1/flexserv/health")).status_code == 503 and r, 10
+            )
+            assert health.json()["status"] == "draining"
+            refused = httpx.post(f"{server.base_url}/v1/chat/completions", json=chat)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        assert server.stop() == 0
+
+
+def test_a_stream_beyond_the_limit_is_cut_and_the_exit_is_clean() -> None:
+    path = model_path("SmolLM2-135M-Instruct")
+    chat = {"model": path, "messages": [{"role": "user", "content": "Count to a million."}], "stream": True}
+    with RunningServer("--shutdown-timeout", "1") as server:
+        server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
+        with server.client.stream(
+            "POST", "/v1/chat/completions", json={**chat, "max_tokens": 5000}
+        ) as stream:
+            next(stream.iter_lines())
+            began = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - began < 15
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    path = model_path("SmolLM2-135M-Instruct")
+    chat = {
+        "model": path,
+        "messages": [{"role": "user", "content": "Count."}],
+        "stream": True,
+        "max_tokens": 5000,
+    }
+    with RunningServer(expected_exit=1) as server:
+        server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
+        with server.client.stream("POST", "/v1/chat/completions", json=chat) as stream:
+            next(stream.iter_lines())
+            server.terminate()
+            eventually(lambda: "draining" in server.log(), 10)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(5) == 1
+
+
+def test_a_load_in_progress_is_aborted_and_its_waiter_told() -> None:
+    """A GGUF file takes seconds to unpack: long enough to unload in the middle."""
+    path = f"{model_path('SmolLM2-135M-Instruct-GGUF')}:SmolLM2-135M-Instruct.Q4_1.gguf"
+    chat = {"model": path, "messages": [{"role": "user", "content": "hi"}]}
+    with RunningServer() as server:
+        answers: list[httpx.Response] = []
+        request = threading.Thread(
+            target=lambda: answers.append(
+                httpx.post(f"{server.base_url}/v1/chat/completions", json=chat, timeout=60)
+            )
+        )
+        request.start()
+        eventually(
+            lambda: [job["stage"] for job in _inventory(server)["loading"]] == ["weights"], 60, interval=0.05
+        )
+        began = time.monotonic()
+        reply = server.client.post("/v1/flexserv/models/unload", json={"model_id": path}).json()
+        assert (reply["unloaded"][0]["was_loading"], reply["unloaded"][0]["was_loaded"]) == (True, False)
+        request.join(10)
+        assert time.monotonic() - began < 5
+        assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "model_unloaded")
+        eventually(lambda: "was aborted" in server.log(), 60)
+        assert _inventory(server)["models"] == []
+        assert 'flexserv_model_loads_total{outcome="aborted"} 1.0' in server.client.get("/metrics").text
+
+
+def test_a_taken_port_is_one_line_and_exit_code_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port} (--host, --port): Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize("installed", ["5.23.1", "6.0.0", "5.2.0"])
+def test_another_release_of_transformers_is_refused(installed: str) -> None:
+    from hf_transformers_backend.upstream.version import UnsupportedTransformers, check_transformers_version
+
+    with pytest.raises(UnsupportedTransformers, match=r"install 'transformers==5\.24\.\*'"):
+        check_transformers_version(installed)
+
+
+def _inventory(server: RunningServer) -> dict[str, list[dict[str, str]]]:
+    return server.client.get("/v1/flexserv/models/loaded").raise_for_status().json()  # type: ignore[no-any-return]
+
+
+def test_a_server_that_is_full_or_closed_says_so() -> None:
+    flags = ["--device", "cpu", "--on-demand", "off", "--oom-monitor"]
+    flags += ["--oom-ram-threshold", "0.1", "--oom-check-interval", "3600"]
+    path = model_path("SmolLM2-135M-Instruct")
+    with RunningServer(*flags) as server:
+        chat = {"model": path, "messages": [{"role": "user", "content": "hi"}]}
+        refused = server.client.post("/v1/chat/completions", json=chat)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_declared")
+        full = server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": True})
+        error = full.json()["error"]
+        assert (full.status_code, error["code"]) == (507, "insufficient_memory")
+        assert error["needed_bytes"] > 200_000_000 and error["available_bytes"] == 0
+        (failure,) = _inventory(server)["failed"]
+        assert failure["needed_bytes"] == error["needed_bytes"]

@@ -1,0 +1,79 @@
+"""The layers before the routes: faults of ours, and bodies that are too large."""
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from hf_transformers_backend.boundary import BodyLimitMiddleware, FaultMiddleware
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the number of bytes that came."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+async def broken(scope: Any, receive: Any, send: Any) -> None:
+    raise RuntimeError("secret detail")
+
+
+async def broken_midway(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    raise RuntimeError("secret detail")
+
+
+async def careless(scope: Any, receive: Any, send: Any) -> None:
+    """Takes any failure of the body for a bad request, as frameworks do."""
+    try:
+        await echo(scope, receive, send)
+    except Exception:
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+        await send({"type": "http.response.body", "body": b"cannot parse"})
+
+
+def client(app: Any) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+async def test_a_fault_is_a_json_500_and_its_traceback_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with client(FaultMiddleware(broken)) as http:
+        response = await http.get("/x")
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "internal_error"
+    assert "secret" not in response.text
+    assert "RuntimeError: secret detail" in caplog.text
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+async def test_a_fault_after_the_answer_began_cuts_the_connection() -> None:
+    async with client(FaultMiddleware(broken_midway)) as http:
+        with pytest.raises(RuntimeError):
+            await http.get("/x")
+
+
+@pytest.mark.parametrize("app", [echo, careless])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("size", "status"), [(0, 200), (100, 200), (101, 413)])
+async def test_bodies_are_limited_by_length_and_by_count(
+    app: Any, chunked: bool, size: int, status: int
+) -> None:
+    async def pieces() -> Any:
+        for _ in range(size):
+            yield b"a"
+
+    async with client(BodyLimitMiddleware(app, limit_bytes=100)) as http:
+        response = await http.post("/x", content=pieces() if chunked else b"a" * size)
+    assert response.status_code == status
+    if status == 200:
+        assert response.text == str(size)
+    else:
+        assert response.json()["error"]["code"] == "request_too_large"
+        assert response.headers["connection"] == "close"
