@@ -1,0 +1,74 @@
+"""What README, CHANGELOG and the chart say must be true."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_readmes_tables_are_those_that_the_declarations_generate() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "docs"), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_make_target_that_readme_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]+)", README, re.MULTILINE))
+    assert named, "README names no make target"
+    assert named <= targets
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
+    shown = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    ).stdout
+    assert {match for match in re.findall(r"^  make ([a-z-]+)", shown, re.MULTILINE)} == phony
+
+
+def test_every_path_in_readmes_layout_exists() -> None:
+    block = README.split("## Layout")[1].split("```")[1]
+    paths = [line.split()[0] for line in block.strip().splitlines()]
+    assert len(paths) >= 5
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_program_in_hack_explains_itself() -> None:
+    programs = [p for p in (ROOT / "hack").iterdir() if p.is_file() and p.read_bytes().startswith(b"#!")]
+    assert programs
+    for program in programs:
+        result = subprocess.run(
+            [str(program), "--help"], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert result.returncode == 0 and result.stdout.strip(), program.name
+
+
+def test_there_is_one_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "charts" / "flexserv" / "Chart.yaml").read_text())
+    newest = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert chart["appVersion"] == version == newest
+
+
+def test_no_file_names_a_package_registry_or_a_machine() -> None:
+    """Constraints, module files and scripts must work anywhere: no download addresses in them."""
+    files = [ROOT / "constraints.txt", *(ROOT / "hack" / "go").rglob("go.*"), *(ROOT / "hack").glob("*")]
+    for file in files:
+        if file.is_file():
+            assert not re.search(
+                r"https?://(?!(localhost|127\.0\.0\.1|10\.|json-schema|www\.apache))[\w.-]*(pypi|proxy|registry|mirror)",
+                file.read_text(errors="ignore"),
+            ), file
