@@ -63,7 +63,7 @@ def loading(job: LoadingView) -> dict[str, Any]:
         "stage": job.stage,
         "done": job.done,
         "total": job.total,
-        "started_at": timestamp(job.started_at),
+        "started_at": None if job.started_at is None else timestamp(job.started_at),
         "stage_since": timestamp(job.stage_since),
     }
 

@@ -65,7 +65,6 @@ class Lifecycle:
         if self._clock.monotonic() - self._started >= self._settings.startup_timeout:
             return True
         now = self._residency.snapshot()
-        loading = {job.identity for job in now.loading}
-        if any(identity in loading for identity in self._residency.defaults):
+        if self._residency.default("serve") in {job.identity for job in now.loading}:
             return False
         return now.synced or not self._settings.ready_after_sync

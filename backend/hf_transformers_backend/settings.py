@@ -55,7 +55,8 @@ class Settings(BaseSettings):
         description="Model that is loaded at start and answers requests that name none (hub id or path).",
     )
     default_embedding_model: OptionalText = Field(
-        None, description="Encoder that is loaded at start and answers embedding requests that name none."
+        None,
+        description="Encoder that answers embedding requests that name none; the first of them loads it.",
     )
     device: str = Field(
         "auto",

@@ -7,7 +7,7 @@ thread.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,14 +87,16 @@ class Residency:
     # Life
 
     def start(self) -> None:
-        """Start the threads and load the default models."""
+        """Start the threads and load the default model; the default encoder waits for its first request."""
         self._pipeline.start()
         self._housekeeper.start()
-        for identity in self.defaults:
-            if identity in self.crashed_loading:
-                logger.error("not loading %s: its last load ended the process", identity)
-            else:
-                self.load(identity)
+        identity = self.default("serve")
+        if identity is None:
+            return
+        if identity in self.crashed_loading:
+            logger.error("not loading %s: its last load ended the process", identity)
+        else:
+            self.load(identity)
 
     def drain(self) -> None:
         """Refuse new work from now on; leases that are held go on."""
@@ -178,15 +180,17 @@ class Residency:
         name: str | None,
         *,
         kind: Kind | None = None,
-        revision: str | None = None,
+        revisions: Collection[str | None] | None = None,
         reason: EvictionReason = "manual",
     ) -> list[Unloaded]:
         """Unload what `name` matches (None: everything), also what is still loading.
 
+        `revisions` narrows it down: None in it is the default revision, None instead of it means all.
+
         Blocks until unleased memory is back; a leased model goes with its last lease.
         """
         with self._lock:
-            results, freeing = self._shelf.remove(name, kind, revision, reason)
+            results, freeing = self._shelf.remove(name, kind, revisions, reason)
         for resident in freeing:
             self._housekeeper.free(resident)
         return results

@@ -1,6 +1,6 @@
 """Which model a name means and which models a mere request may load. Pure, guarded by residency's lock."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hf_transformers_backend.errors import BadRequest, Forbidden, Unavailable
 from hf_transformers_backend.identity import Kind, ModelIdentity
@@ -88,13 +88,14 @@ class Directory:
         identity: ModelIdentity,
         name: str | None,
         kind: Kind | None,
-        revision: str | None,
+        revisions: Collection[str | None] | None,
         live: LiveNames,
     ) -> bool:
-        """Whether an unload of `name` means `identity`; a bare id means all its revisions and kinds."""
+        """Whether an unload of `name` means `identity`; a bare id means all its kinds and, unless `revisions`
+        says which (None in it is the default one), all its revisions."""
         if kind is not None and identity.kind != kind:
             return False
-        if revision is not None and identity.revision != revision:
+        if revisions is not None and identity.revision not in revisions:
             return False
         if name is None or name in (identity.model_id, str(identity)):
             return True

@@ -42,13 +42,24 @@ class LoadJob:
         self.aborted = False
         self.source: Source | None = None
         self.sequence = next(_sequence)
-        self.started_at = clock.now()
-        self.started = clock.monotonic()
         self._clock = clock
-        self._progress: tuple[Stage, int, int | None, float] = ("queued", 0, None, self.started_at)
+        self._started: tuple[float, float] | None = None
+        self._progress: tuple[Stage, int, int | None, float] = ("queued", 0, None, clock.now())
+
+    @property
+    def started_at(self) -> float | None:
+        """When its work began, in seconds of the epoch; None while it has only waited for its turn."""
+        return None if self._started is None else self._started[0]
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been worked on."""
+        return 0.0 if self._started is None else self._clock.monotonic() - self._started[1]
 
     def enter(self, stage: Stage) -> None:
         """Begin a stage; LoadAborted if nobody wants the load any more."""
+        if stage != "queued":
+            self._begin()
         self._progress = (stage, 0, None, self._clock.now())
         self.check()
 
@@ -56,9 +67,14 @@ class LoadJob:
         """Progress within the stage; LoadAborted if nobody wants the load any more."""
         stage, _, _, since = self._progress
         if stage == "queued" and done:
+            self._begin()
             stage, since = "download", self._clock.now()
         self._progress = (stage, done, total, since)
         self.check()
+
+    def _begin(self) -> None:
+        if self._started is None:
+            self._started = (self._clock.now(), self._clock.monotonic())
 
     def check(self) -> None:
         if self.aborted:

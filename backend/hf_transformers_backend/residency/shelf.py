@@ -5,7 +5,7 @@ returned to the caller, who does it without the lock.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hf_transformers_backend.admission import Occupant
@@ -119,14 +119,18 @@ class Shelf:
                     known.live = known.live.updated(model.changes)
 
     def remove(
-        self, name: str | None, kind: Kind | None, revision: str | None, reason: EvictionReason
+        self,
+        name: str | None,
+        kind: Kind | None,
+        revisions: Collection[str | None] | None,
+        reason: EvictionReason,
     ) -> tuple[list[Unloaded], list[Resident]]:
         """Abort and detach what the name matches; what happened to each, and whom the caller must free."""
         results: list[Unloaded] = []
         freeing: list[Resident] = []
         live = self._live_names()
         for identity in dict.fromkeys([*self.residents, *self.jobs]):
-            if not self.directory.matches(identity, name, kind, revision, live):
+            if not self.directory.matches(identity, name, kind, revisions, live):
                 continue
             job, resident = self.jobs.get(identity), self.residents.get(identity)
             if job is not None:
@@ -185,7 +189,7 @@ class Shelf:
         before = self.residents.get(job.identity)
         replaced = before if before is not None and self.detach(before, "replaced") else None
         self.residents[job.identity] = resident
-        self.history.load_ended("loaded", self._clock.monotonic() - job.started)
+        self.history.load_ended("loaded", job.seconds)
         waiters, job.waiters = job.waiters, []
         for waiter in waiters:
             waiter.lease.set_result(self.lend(resident, waiter.requested, cold=True))

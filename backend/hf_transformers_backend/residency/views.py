@@ -48,7 +48,7 @@ class LoadingView:
     stage: Stage
     done: int
     total: int | None
-    started_at: float
+    started_at: float | None
     stage_since: float
 
 

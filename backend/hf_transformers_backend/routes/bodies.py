@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.template import RESERVED_TEMPLATE_NAMES
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
 from hf_transformers_backend.residency import DeclaredModel
@@ -14,27 +15,6 @@ from hf_transformers_backend.settings import DTypeName, Quantization
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
-
-# What `apply_chat_template` itself takes.
-RESERVED_TEMPLATE_NAMES = frozenset(
-    {
-        "add_generation_prompt",
-        "chat_template",
-        "continue_final_message",
-        "conversation",
-        "documents",
-        "max_length",
-        "messages",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
-    }
-)
 
 SETTING_NAMES = frozenset({*LiveSettings.__dataclass_fields__, *LoadSettings.__dataclass_fields__})
 
@@ -106,9 +86,13 @@ class UnloadBody(_Strict):
     """POST /v1/flexserv/models/unload; without model_id, or with "*", everything goes."""
 
     model_id: Name | None = None
-    revision: Name | None = None
+    revision: Name | None = Field(None, description="Only this one; null = the default one, absent = all.")
     kind: Kind | None = None
     oom_triggered: bool = Field(False, description="The caller saw memory run short; recorded as the reason.")
+
+    def revisions(self) -> frozenset[str | None] | None:
+        """The revision that the body names, null being the default one; None = no word of it: all of them."""
+        return frozenset({self.revision}) if "revision" in self.model_fields_set else None
 
 
 class DeclaredEntry(_Named):

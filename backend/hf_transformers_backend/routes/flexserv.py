@@ -82,7 +82,7 @@ def build_router(backend: Backend) -> APIRouter:
             lambda: residency.unload(
                 name,
                 kind=body.kind,
-                revision=body.revision,
+                revisions=body.revisions(),
                 reason="memory" if body.oom_triggered else "manual",
             )
         )

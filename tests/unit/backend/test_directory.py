@@ -130,12 +130,13 @@ def test_a_default_model_counts_as_declared_before_the_first_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "revision", "matched"),
+    ("name", "kind", "revisions", "matched"),
     [
         (None, None, None, {"serve", "v2", "embedding"}),
         ("org/chat", None, None, {"serve", "v2"}),
         ("org/chat@v2", None, None, {"v2"}),
-        ("org/chat", None, "v2", {"v2"}),
+        ("org/chat", None, {"v2"}, {"v2"}),
+        ("org/chat", None, {None}, {"serve"}),
         ("bot", None, None, {"serve"}),
         ("/models/enc", None, None, {"embedding"}),
         ("/models/enc", "serve", None, set()),
@@ -144,10 +145,10 @@ def test_a_default_model_counts_as_declared_before_the_first_list() -> None:
     ],
 )
 def test_an_unload_means_all_that_bear_the_name(
-    name: str | None, kind: Kind | None, revision: str | None, matched: set[str]
+    name: str | None, kind: Kind | None, revisions: set[str | None] | None, matched: set[str]
 ) -> None:
     here = {"serve": CHAT, "v2": CHAT_V2, "embedding": ENCODER}
     live = [(CHAT, "bot"), (CHAT_V2, None), (ENCODER, None)]
     made = directory()
-    found = {key for key, model in here.items() if made.matches(model, name, kind, revision, live)}
+    found = {key for key, model in here.items() if made.matches(model, name, kind, revisions, live)}
     assert found == matched

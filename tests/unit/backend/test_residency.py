@@ -115,6 +115,46 @@ async def test_an_unload_during_a_load_wins(house: House, deaf: bool) -> None:
     assert residency.snapshot().loading == ()
 
 
+def test_an_unload_of_the_default_revision_leaves_the_others(house: House) -> None:
+    residency = house.open()
+    pinned = ModelIdentity("org/a", revision="v2")
+    for identity in (A, pinned):
+        load(residency, identity)
+    residency.unload("org/a", revisions={None})
+    assert resident(residency) == ["org/a@v2"]
+
+
+def test_a_bare_id_unloads_all_revisions(house: House) -> None:
+    residency = house.open()
+    for identity in (A, ModelIdentity("org/a", revision="v2")):
+        load(residency, identity)
+    residency.unload("org/a")
+    assert resident(residency) == []
+
+
+def test_a_load_starts_when_its_work_does_and_not_when_it_queues(house: House) -> None:
+    residency = house.open()
+    gate = house.loader.hold("org/a")
+    first = residency.load(A)
+    gate.wait_until_reached()
+    second = residency.load(B)
+    views = {str(job.identity): job for job in residency.snapshot().loading}
+    assert views["org/a"].started_at == house.clock.now()
+    assert (views["org/b"].stage, views["org/b"].started_at) == ("queued", None)
+    gate.open()
+    for ticket in (first, second):
+        assert ticket.job is not None and ticket.job.outcome.result(timeout=20) is None
+
+
+def test_the_default_encoder_waits_for_its_first_request_and_the_default_model_does_not(house: House) -> None:
+    residency = house.open(default_model="org/a", default_embedding_model="org/enc")
+    eventually(lambda: resident(residency), 20)
+    assert (resident(residency), residency.snapshot().loading) == (["org/a"], ())
+    assert residency.resolve(None, "embedding") == ModelIdentity("org/enc", "embedding")
+    load(residency, ModelIdentity("org/enc", "embedding"))
+    assert all(model.default for model in residency.snapshot().models)
+
+
 async def test_a_request_after_the_unload_loads_afresh(house: House) -> None:
     residency = house.open()
     gate = house.loader.hold("org/a")
@@ -415,13 +455,6 @@ async def test_only_pressure_that_says_so_refuses_work(
         assert await code_of(residency.acquire("org/a")) == code
     residency.set_pressure(None)
     (await residency.acquire("org/a")).release()
-
-
-def test_default_models_load_at_start(house: House) -> None:
-    residency = house.open(default_model="org/a", default_embedding_model="org/e")
-    eventually(lambda: set(resident(residency)) == {"org/a", "org/e"}, 20)
-    assert all(model.default for model in residency.snapshot().models)
-    assert residency.resolve(None, "embedding") == ModelIdentity("org/e", "embedding")
 
 
 def test_the_declared_list_applies_to_residents_at_once(house: House) -> None:
