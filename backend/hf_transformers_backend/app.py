@@ -72,7 +72,7 @@ def build_app(settings: Settings) -> FastAPI:
     # The last one added is the outermost.
     app.add_middleware(AccessMiddleware, policy=AccessPolicy(settings, backend.lifecycle.instance_id))
     app.add_middleware(BodyLimitMiddleware, limit_bytes=settings.max_request_bytes)
-    app.add_middleware(FaultMiddleware)
+    app.add_middleware(FaultMiddleware, is_draining=lambda: backend.lifecycle.is_draining)
     app.add_middleware(ActivityMiddleware, tracker=backend.activity)
     return app
 

@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -28,9 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; the exit code is 0 after a clean stop, 2 if the settings cannot be used."""
     settings = settings_or_exit(sys.argv[1:] if argv is None else argv)
     configure_logging(settings)
+    leave_when_told()
     try:
         check_transformers_version()
         Directory.check(settings)
+        if settings.device not in ("auto", "cpu"):
+            from hf_transformers_backend.upstream.placement import check_device
+
+            check_device(settings.device)
         listener = open_socket(settings)
     except (UnsupportedTransformers, BadRequest, OSError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -63,6 +69,21 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     server.run(sockets=[listener])
     server.ended()
     return 0
+
+
+def leave_when_told() -> None:
+    """Until the server takes over the signals there is nothing to finish: end at once.
+
+    The imports take seconds, and a first process of a container ignores a signal that it has no handler for.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        logging.getLogger(__name__).info("%s before the start was done", signal.Signals(number).name)
+        logging.shutdown()
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
 
 
 def open_socket(settings: Settings) -> socket.socket:

@@ -115,8 +115,8 @@ def load_encoder(
     """Load an encoder from its folder. Raises Unprocessable for what sentence-transformers cannot load."""
     from sentence_transformers import SentenceTransformer
 
-    if source.gguf_file is not None or settings.quantization is not None:
-        raise Unprocessable(f"{identity}: encoders are loaded from safetensors, unquantized", param="kind")
+    if source.gguf_file is not None:
+        raise Unprocessable(f"{identity}: encoders are not loaded from GGUF files", param="kind")
     options: dict[str, Any] = {}
     if settings.dtype != "auto":
         options["dtype"] = settings.dtype
@@ -127,15 +127,17 @@ def load_encoder(
         with progress_of_weights(progress):
             model = SentenceTransformer(
                 str(source.path),
-                device=None if target == "auto" else f"cuda:{target}" if target.isdigit() else target,
+                device=None if target == "auto" else target,
                 trust_remote_code=settings.trust_remote_code,
                 local_files_only=True,
                 model_kwargs=options,
             )
-    except (ValueError, KeyError, ImportError) as error:
+    except (ValueError, KeyError) as error:
         raise Unprocessable(
             f"{identity} cannot be loaded as an encoder ({type(error).__name__})", param="model"
         ) from None
+    if not model.supports("text"):
+        raise Unprocessable(f"{identity} does not encode text, so it is no encoder here", param="kind")
     model.eval()
     devices = bytes_per_device(model)
     return Encoder(

@@ -5,6 +5,7 @@ FlexServError
 ├── Unauthorized          401  a token is missing or wrong
 ├── Forbidden             403  not_declared, foreign origin
 ├── NotFound              404  model_not_found
+├── RequestTimeout        408  the body stopped coming
 ├── Conflict              409  wrong_instance
 ├── TooLarge              413  request body
 ├── UnsupportedMediaType  415  a mutation whose body is not declared as JSON
@@ -91,6 +92,14 @@ class NotFound(FlexServError):
     status = 404
     type = "invalid_request_error"
     default_code = "model_not_found"
+
+
+class RequestTimeout(FlexServError):
+    """The rest of the request's body did not come."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
 
 
 class Conflict(FlexServError):

@@ -72,13 +72,19 @@ def _split_gguf(model_id: str) -> tuple[str, str | None]:
 
 
 def _local(identity: ModelIdentity, path: Path, gguf_file: str | None) -> Source:
-    if not path.is_dir():
+    try:
+        is_folder, has_file = path.is_dir(), (path / (gguf_file or "config.json")).is_file()
+    except PermissionError as error:
+        raise Unprocessable(f"{identity} cannot be read here: {error.strerror}", param="model") from None
+    except OSError:  # a name that is too long, and the like
+        is_folder = has_file = False
+    if not is_folder:
         raise NotFound(f"there is no model folder {identity}", param="model")
-    if gguf_file is None and not (path / "config.json").is_file():
+    if gguf_file is None and not has_file:
         raise Unprocessable(
             f"{identity} has no config.json: not a model in the transformers format", param="model"
         )
-    if gguf_file is not None and not (path / gguf_file).is_file():
+    if not has_file:
         raise NotFound(f"there is no model {identity}", param="model")
     return Source(path, gguf_file)
 
@@ -150,6 +156,8 @@ def _bar_for(progress: Progress) -> type[tqdm]:
     written, total = 0, 0
 
     class Bar(tqdm):
+        monitor_interval = 0  # else each class of bars, here each load, gets a thread that never ends
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # Of the two byte bars the other one counts what came over the network, for the same bytes.
             self._counts = kwargs.get("unit") == "B" and "Reconstructing" in str(kwargs.get("desc"))

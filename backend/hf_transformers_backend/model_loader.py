@@ -5,7 +5,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from hf_transformers_backend.checkpoint import needed_bytes
-from hf_transformers_backend.errors import InsufficientStorage, ServerFault
+from hf_transformers_backend.errors import FlexServError, InsufficientStorage, ServerFault, Unprocessable
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Servable, Source
 from hf_transformers_backend.model_settings import LoadSettings
@@ -43,6 +43,11 @@ class ModelLoader:
 
         use_our_logging()
 
+        if settings.quantization is not None and (
+            source.gguf_file is not None or identity.kind == "embedding"
+        ):
+            what = "a GGUF file is quantized as it is" if source.gguf_file else "encoders are not quantized"
+            raise Unprocessable(f"{identity}: {what}; leave quantization out", param="quantization")
         key = f"{identity.kind}:{identity}#{next(self._numbers)}"
         try:
             if identity.kind == "embedding":
@@ -56,8 +61,49 @@ class ModelLoader:
             raise InsufficientStorage(
                 f"memory ran out while {identity} was loaded", code="insufficient_memory"
             ) from None
+        except ImportError as error:
+            logger.warning("loading %s: %s", identity, error)
+            raise _missing_package(identity, settings) from None
+        except ValueError as error:
+            explained = _explained(identity, source, settings, error)
+            if explained is None:
+                raise
+            logger.warning("loading %s: %s", identity, error)
+            raise explained from None
         except (OSError, SafetensorError) as error:
             logger.warning("loading %s: %s", identity, error)
             raise ServerFault(
                 f"the files of {identity} cannot be read: they are incomplete or damaged", code="load_failed"
             ) from None
+
+
+def _missing_package(identity: ModelIdentity, settings: LoadSettings) -> FlexServError:
+    """The libraries import what a setting or a model's own code needs while they load."""
+    for name in ("quantization", "attn_implementation"):
+        wanted = getattr(settings, name)
+        if wanted is not None and (name == "quantization" or wanted not in ("eager", "sdpa")):
+            return Unprocessable(
+                f"{identity}: {name} {wanted} needs a package that is not installed here, or another version"
+                " of it; the server's log names it. Install it, or ask for something else",
+                param=name,
+            )
+    return Unprocessable(
+        f"{identity} needs a package that is not installed here; the server's log names it", param="model"
+    )
+
+
+def _explained(
+    identity: ModelIdentity, source: Source, settings: LoadSettings, error: ValueError
+) -> FlexServError | None:
+    """Our error for what the libraries call a wrong value; None where only the log can tell."""
+    if settings.attn_implementation is not None and "attention implementation" in str(error):
+        return Unprocessable(
+            f"{identity} cannot use attn_implementation {settings.attn_implementation}; leave it out",
+            param="attn_implementation",
+        )
+    if source.gguf_file is not None:
+        return ServerFault(
+            f"{identity} cannot be read: the file is damaged, or its architecture cannot be loaded from GGUF",
+            code="load_failed",
+        )
+    return None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.settings import Settings
 
 
@@ -17,10 +18,17 @@ class LoadSettings:
     trust_remote_code: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> "LoadSettings":
-        """The server's own, for models that ask for nothing else."""
+    def of(cls, settings: Settings, identity: ModelIdentity) -> "LoadSettings":
+        """The server's own, for models that ask for nothing else.
+
+        Its quantization is not for encoders, nor for GGUF files, which have their own.
+        """
+        plain = identity.kind == "serve" and not identity.model_id.endswith(".gguf")
         return cls(
-            settings.dtype, settings.quantization, settings.attn_implementation, settings.trust_remote_code
+            settings.dtype,
+            settings.quantization if plain else None,
+            settings.attn_implementation,
+            settings.trust_remote_code,
         )
 
     def updated(self, changes: Mapping[str, Any]) -> "LoadSettings":

@@ -28,6 +28,9 @@ DTypeName = Literal["auto", "float32", "float16", "bfloat16", "float64"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 
+SECRETS = ("flexserv_token", "admin_token")
+
+
 class SettingsError(Exception):
     """A setting cannot be used; the message names it and says what to write instead."""
 
@@ -38,7 +41,18 @@ def _none_if_word(value: object) -> object:
 
 
 NONE_WORD = BeforeValidator(_none_if_word)
+LONGEST_SECONDS = 31_536_000
+"""A year: the most that any time may be. What is meant to be for ever has a value of its own, mostly 0."""
 OptionalText = Annotated[str | None, NONE_WORD]
+
+
+def _trimmed_token(value: object) -> object:
+    """Unlike other settings an empty token is kept, to be refused: it must not open the doors."""
+    text = value.strip() if isinstance(value, str) else value
+    return None if isinstance(text, str) and text.lower() == "none" else text
+
+
+OptionalToken = Annotated[SecretStr | None, BeforeValidator(_trimmed_token)]
 
 
 class Settings(BaseSettings):
@@ -65,9 +79,16 @@ class Settings(BaseSettings):
     )
     dtype: DTypeName = Field("auto", description="Data type of the weights; auto keeps the checkpoint's own.")
     model_timeout: float = Field(
-        86400, ge=0, description="Seconds without a request after which a model is unloaded; 0 = never."
+        86400,
+        ge=0,
+        le=LONGEST_SECONDS,
+        description="Seconds without a request after which a model is unloaded; 0 = never.",
     )
-    continuous_batching: bool = Field(False, description="Batch the requests of a model continuously (GPU).")
+    continuous_batching: bool = Field(
+        False,
+        description="Let concurrent requests to a text model share its steps; meant for GPUs. A model takes "
+        "a pool of memory, and sampling parameters beyond temperature, top_p and top_k are refused.",
+    )
     trust_remote_code: bool = Field(False, description="Run the Python code that a model repository ships.")
     attn_implementation: OptionalText = Field(
         None,
@@ -93,15 +114,15 @@ class Settings(BaseSettings):
     oom_vram_threshold: float = Field(
         90.0, ge=0, le=100, description="GPU memory use in percent (0-100) at which the monitor evicts."
     )
-    oom_check_interval: float = Field(30, gt=0, description="Seconds between two looks of the monitor.")
-    log_level: LogLevel = Field("info", description="Least severe message that is logged.")
-    flexserv_token: Annotated[SecretStr | None, NONE_WORD] = Field(
-        None, description="Bearer token that every /v1 request needs."
+    oom_check_interval: float = Field(
+        30, gt=0, le=LONGEST_SECONDS, description="Seconds between two looks of the monitor."
     )
+    log_level: LogLevel = Field("info", description="Least severe message that is logged.")
+    flexserv_token: OptionalToken = Field(None, description="Bearer token that every /v1 request needs.")
     flexserv_token_file: Annotated[Path | None, NONE_WORD] = Field(
         None, description="File that holds the --flexserv-token; read again when it changes."
     )
-    admin_token: Annotated[SecretStr | None, NONE_WORD] = Field(
+    admin_token: OptionalToken = Field(
         None, description="Bearer token for load, unload, declared, synced and reset; good for all else too."
     )
     admin_token_file: Annotated[Path | None, NONE_WORD] = Field(
@@ -111,11 +132,14 @@ class Settings(BaseSettings):
         "any", description="Models that a mere request may load: any, declared (listed by the operator), off."
     )
     load_wait: float = Field(
-        300, ge=0, description="Seconds that a request waits for its model before it gets 503 model_loading."
+        300,
+        ge=0,
+        le=LONGEST_SECONDS,
+        description="Seconds that a request waits for its model before it gets 503 model_loading.",
     )
     max_queue: int = Field(64, ge=0, description="Requests that may wait for one model; more get 429.")
     shutdown_timeout: float = Field(
-        30, ge=0, description="Seconds that running requests get to finish after SIGTERM."
+        30, ge=0, le=LONGEST_SECONDS, description="Seconds that running requests get to finish after SIGTERM."
     )
     max_request_bytes: int = Field(
         33554432, ge=1024, description="Largest request body in bytes; larger gets 413."
@@ -124,7 +148,10 @@ class Settings(BaseSettings):
         False, description="Report ready only after the operator said that its models are in."
     )
     startup_timeout: float = Field(
-        1800, gt=0, description="Seconds after which the backend reports ready even if its models are not in."
+        1800,
+        gt=0,
+        le=LONGEST_SECONDS,
+        description="Seconds after which the backend reports ready even if its models are not in.",
     )
     state_dir: Annotated[Path | None, NONE_WORD] = Field(
         None, description="Folder for the markers that recognize a model whose load killed the process."
@@ -249,7 +276,7 @@ def _explain(fault: ErrorDetails, given: dict[str, Any]) -> str:
     env = env_of(name)
     source = flag_of(name) if name in given else env
     value = given.get(name, os.environ.get(env))
-    shown = "" if "token" in name else f" {value!r}"
+    shown = "" if name in SECRETS else f" {value!r}"
     line = f"{source}: cannot use{shown}: {fault['msg'].lower()}. {field.description}"
     if name not in given and isinstance(value, str) and value.startswith("tcp://"):
         line += " Kubernetes sets this for a Service of that name: set enableServiceLinks: false in the pod."
@@ -257,21 +284,30 @@ def _explain(fault: ErrorDetails, given: dict[str, Any]) -> str:
 
 
 def _check_together(settings: Settings) -> None:
-    for name in ("flexserv_token", "admin_token"):
+    for name in SECRETS:
         file: Path | None = getattr(settings, f"{name}_file")
+        token: SecretStr | None = getattr(settings, name)
         flag = flag_of(name)
+        if token is not None and file is not None:
+            raise SettingsError(f"{flag} and {flag}-file are both set; keep one of them")
+        if token is not None:
+            _check_token(flag, token.get_secret_value(), "give one, or leave the flag out")
         if file is None:
             continue
-        if getattr(settings, name) is not None:
-            raise SettingsError(f"{flag} and {flag}-file are both set; keep one of them")
         try:
-            empty = not file.read_text(encoding="utf-8").strip()
+            text = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise SettingsError(f"{flag}-file: cannot read {file}: {reason}; name a readable file") from None
-        if empty:
-            raise SettingsError(f"{flag}-file: {file} is empty; write the token into it")
+        _check_token(f"{flag}-file: {file}", text, "write the token into it")
     if settings.state_dir is not None and not settings.state_dir.is_dir():
         raise SettingsError(
             f"--state-dir: {settings.state_dir} is not a folder; create it or leave the setting out"
         )
+
+
+def _check_token(source: str, token: str, remedy: str) -> None:
+    if not token:
+        raise SettingsError(f"{source} is empty; {remedy}")
+    if not (token.isascii() and token.isprintable()):
+        raise SettingsError(f"{source}: only printable ASCII characters on one line fit into a header")

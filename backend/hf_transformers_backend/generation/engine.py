@@ -4,8 +4,10 @@ the request's turn, and stops at the next token when nobody listens.
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +15,8 @@ from transformers import GenerationConfig, StoppingCriteriaList
 
 from hf_transformers_backend.errors import FlexServError, ServerFault, Unavailable
 from hf_transformers_backend.generation.assistant_text import AssistantText
+from hf_transformers_backend.generation.batchable import row_sampling
+from hf_transformers_backend.generation.batching import BatchedWork, Batching, room_in_pool
 from hf_transformers_backend.generation.detokenizer import Detokenizer
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
 from hf_transformers_backend.generation.sampling import build_generation_config, end_tokens, logits_processors
@@ -25,6 +29,7 @@ from hf_transformers_backend.generation.template import (
     tokenizer_of,
 )
 from hf_transformers_backend.generation.turns import Ticket, Turns, Work
+from hf_transformers_backend.upstream.batching import BatchWorker
 from hf_transformers_backend.upstream.parsing import AssistantParser, response_template
 from hf_transformers_backend.upstream.served_model import ServedModel
 
@@ -34,30 +39,38 @@ CountTokens = Callable[[int, int], None]
 """Called with the tokens of a prompt and of its answer."""
 
 
-class Generation(Work):
+@dataclass(frozen=True, slots=True)
+class Generation:
     """Work that yields `events`."""
 
-    def __init__(self, events: EventStream, cancellation: Cancellation, job: "Future[Any]") -> None:
-        super().__init__(cancellation, job)
-        self.events = events
+    events: EventStream
+    work: Work
 
 
 class Engine:
     """Generation on one served model. The methods are for the event loop; the work is done on two threads."""
 
-    def __init__(self, served: ServedModel, turns: Turns, *, default_max_tokens: int | None) -> None:
+    def __init__(
+        self, served: ServedModel, turns: Turns, *, default_max_tokens: int | None, batching: bool = False
+    ) -> None:
         self.served = served
         self.turns = turns
         self._default_max_tokens = default_max_tokens
+        self._batching = Batching(served) if batching else None
+        self._worker: BatchWorker | None = None
         # Prompts are prepared beside a running generation, one at a time: a tokenizer is not made for
         # several threads.
         self._prompts = ThreadPoolExecutor(1, thread_name_prefix=f"prompt-{served.key}")
         served.resources.callback(self._prompts.shutdown, wait=False)
 
     async def encode(self, prompt: Prompt) -> EncodedPrompt:
-        """Template and tokenize. Raises BadRequest, also when the prompt fills the context."""
+        """Template and tokenize. Raises BadRequest, also when the prompt fills the context, and Unavailable
+        when the model's batch has died.
+        """
         encoded = await self.aside(lambda: encode_prompt(self.served, prompt))
-        room_for_answer(self.served, len(encoded.ids))
+        if self._batching is not None:
+            self._worker = await self._batching.worker()
+        self._room(encoded)
         return encoded
 
     async def aside(self, work: Callable[[], T]) -> T:
@@ -82,19 +95,25 @@ class Engine:
         cancellation = Cancellation()
         stop = [*request.stop, *_stop_strings(config)]
 
+        def read() -> TokenStreamer:
+            text = AssistantText(
+                *self._readers(encoded, prompt),
+                stop=stop,
+                most_tool_calls=None if request.parallel_tool_calls else 1,
+            )
+            return TokenStreamer(text, events, cancellation)
+
         def work() -> None:
             try:
-                text = AssistantText(
-                    *self._readers(encoded, prompt),
-                    stop=stop,
-                    most_tool_calls=None if request.parallel_tool_calls else 1,
-                )
-                streamer = TokenStreamer(text, events, cancellation)
-                self._generate(encoded, request, config, streamer, cancellation, count)
+                self._generate(encoded, request, config, read(), cancellation, count)
             except BaseException as error:  # the top of the thread's work: the reader gets it
                 events.fail(_translated(error))
 
-        return Generation(events, cancellation, self.turns.submit(ticket, work))
+        if self._worker is not None:
+            return Generation(
+                events, self._join(self._worker, ticket, encoded, request, config, read(), events, count)
+            )
+        return Generation(events, Work(cancellation, self.turns.submit(ticket, work)))
 
     async def run(
         self, ticket: Ticket, work: Callable[[Cancellation], T], begin: Callable[[Work], None]
@@ -120,8 +139,50 @@ class Engine:
             self.served.model.generation_config,
             max_tokens=request.max_tokens,
             default=self._default_max_tokens,
-            room=room_for_answer(self.served, len(encoded.ids)),
+            room=self._room(encoded),
         )
+
+    def _room(self, encoded: EncodedPrompt) -> int | None:
+        """Tokens that the context, and the pool of a batch, leave for an answer; BadRequest for none."""
+        room = room_for_answer(self.served, len(encoded.ids))
+        if self._worker is None:
+            return room
+        pool = room_in_pool(self._worker, len(encoded.ids))
+        return pool if room is None else min(room, pool)
+
+    def _join(
+        self,
+        worker: BatchWorker,
+        ticket: Ticket,
+        encoded: EncodedPrompt,
+        request: GenerationRequest,
+        config: GenerationConfig,
+        streamer: TokenStreamer,
+        events: EventStream,
+        count: CountTokens,
+    ) -> Work:
+        """Put the request into the model's batch. Raises BadRequest for what a batch cannot honor."""
+        sampling = row_sampling(request.sampling, config)
+        ends = end_tokens(config, self.served.model.generation_config)
+        prompt_tokens = len(encoded.ids)
+        wait = self.turns.wait(ticket)
+
+        def over() -> None:
+            wait.over(begun=False)
+            count(prompt_tokens, streamer.tokens)
+
+        job = BatchedWork(
+            worker,
+            f"batched-{uuid.uuid4().hex}",
+            self.served.executor,
+            streamer,
+            begin=lambda: wait.over(begun=True),
+            finish=lambda: streamer.finish(prompt_tokens=prompt_tokens, ended=streamer.last in ends),
+            fail=lambda error: events.fail(_translated(error)),
+            over=over,
+        )
+        job.join(encoded.ids, max_new_tokens=config.max_new_tokens or 1, ends=ends, sampling=sampling)
+        return job
 
     def _generate(
         self,

@@ -18,9 +18,17 @@ class TokenMetrics(QueueMetrics, Protocol):
 class Engines:
     """The engines of the models in memory. An engine goes with its model. For the event loop only."""
 
-    def __init__(self, *, max_queue: int, default_max_tokens: int | None, metrics: TokenMetrics) -> None:
+    def __init__(
+        self,
+        *,
+        max_queue: int,
+        default_max_tokens: int | None,
+        metrics: TokenMetrics,
+        batching: bool = False,
+    ) -> None:
         self._max_queue = max_queue
         self._default_max_tokens = default_max_tokens
+        self._batching = batching
         self.metrics = metrics
         self._engines: dict[str, Engine] = {}
 
@@ -30,7 +38,7 @@ class Engines:
         if engine is None:
             turns = Turns(served.executor, self._max_queue, self.metrics)
             engine = self._engines[served.key] = Engine(
-                served, turns, default_max_tokens=self._default_max_tokens
+                served, turns, default_max_tokens=self._default_max_tokens, batching=self._batching
             )
             served.resources.callback(self._engines.pop, served.key, None)
         return engine

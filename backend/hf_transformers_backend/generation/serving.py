@@ -181,7 +181,7 @@ class TextAnswer:
             generation = self._engine.generate(
                 self._ticket, encoded, prompt, self._request, self._served.count
             )
-            self._served.begin(generation)
+            self._served.begin(generation.work)
             async for event in generation.events:
                 yield IndexedEvent(index, event)
 

@@ -74,29 +74,39 @@ class TokenStreamer:
     def __init__(self, text: AssistantText, stream: EventStream, cancellation: Cancellation) -> None:
         self._text = text
         self._stream = stream
-        self._cancellation = cancellation
-        self._seen_prompt = False
+        self.cancellation = cancellation
+        self._begun = False
         self.tokens = 0
         self.last: int | None = None
 
     def put(self, value: torch.Tensor) -> None:
         """The first call brings the prompt, each later one a token."""
-        if not self._seen_prompt:
-            self._seen_prompt = True
-            self._send(self._text.start())
+        if not self._begun:
+            self.begin()
             return
         for token in value.flatten().tolist():
             self.take(token)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is complete, whatever tokens may follow."""
+        return self._text.finished
+
+    def begin(self) -> None:
+        """Send what the prompt has begun of the answer. Only the first call does anything."""
+        if not self._begun:
+            self._begun = True
+            self._send(self._text.start())
+
     def take(self, token: int) -> None:
         """One generated token. Those after the end of the answer neither count nor show."""
-        if self._text.finished or self._cancellation.is_set():
+        if self._text.finished or self.cancellation.is_set():
             return
         self.tokens += 1
         self.last = token
         self._send(self._text.feed(token))
         if self._text.finished:
-            self._cancellation.set()
+            self.cancellation.set()
 
     def end(self) -> None:
         """`generate` is through; the engine calls `finish` with what it knows."""

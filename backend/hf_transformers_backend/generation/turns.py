@@ -72,26 +72,44 @@ class Turns:
 
     def submit(self, ticket: Ticket, work: Callable[[], T]) -> "Future[T]":
         """Run `work` on the model's thread when its turn comes, counting the wait."""
-        waiting = self._metrics.waiting
-        waiting.__enter__()
-        waits = [True]
-
-        def stop_waiting() -> None:
-            if waits.pop() if waits else False:
-                waiting.__exit__(None, None, None)
+        wait = self.wait(ticket)
 
         def run() -> T:
-            stop_waiting()
-            self._metrics.observe_queue_wait(time.monotonic() - ticket.admitted_at)
+            wait.over(begun=True)
             return work()
 
         try:
             job = self._executor.submit(run)
         except BaseException:
-            stop_waiting()
+            wait.over(begun=False)
             raise
-        job.add_done_callback(lambda _: stop_waiting())  # a job that was cancelled while it waited never runs
+        # A job that was cancelled while it waited never runs.
+        job.add_done_callback(lambda _: wait.over(begun=False))
         return job
+
+    def wait(self, ticket: Ticket) -> "Wait":
+        """A wait for the model, counted from now until it is over."""
+        return Wait(self._metrics, ticket.admitted_at)
+
+
+class Wait:
+    """A request that waits for its first work on the model. Thread-safe."""
+
+    def __init__(self, metrics: QueueMetrics, admitted_at: float) -> None:
+        self._metrics = metrics
+        self._admitted_at = admitted_at
+        self._open = [metrics.waiting]
+        self._open[0].__enter__()
+
+    def over(self, *, begun: bool) -> None:
+        """The first call counts; `begun` tells whether the work began or never will."""
+        try:
+            waiting = self._open.pop()
+        except IndexError:
+            return
+        waiting.__exit__(None, None, None)
+        if begun:
+            self._metrics.observe_queue_wait(time.monotonic() - self._admitted_at)
 
 
 class Work:

@@ -84,6 +84,10 @@ def _explained(details: ErrorDetails) -> str:
         return "is required"
     if details["type"] == "literal_error":
         return f"must be {details['ctx']['expected']}; nothing else is supported"
+    if details["type"] == "extra_forbidden":
+        return "is not a known field; remove it"
+    if details["type"] == "value_error":
+        return str(details["ctx"]["error"])
     if details["type"] == "none_required":
         return "is not supported; leave it out"
     return message.replace("Input should be", "must be", 1)

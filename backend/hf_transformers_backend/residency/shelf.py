@@ -228,7 +228,10 @@ class Shelf:
     def _initial_settings(self, identity: ModelIdentity) -> tuple[LoadSettings, LiveSettings]:
         declared = self.directory.declared.get(identity)
         changes = declared.changes if declared is not None else {}
-        return LoadSettings.of(self._settings).updated(changes), LiveSettings().updated(changes)
+        return (
+            LoadSettings.of(self._settings, identity).updated(changes),
+            LiveSettings().updated(changes),
+        )
 
     def _supersede(self, job: LoadJob, wanted: LoadSettings) -> LoadJob:
         """Start over with other load-time settings; who waits, waits for the new load."""

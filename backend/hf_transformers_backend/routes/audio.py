@@ -21,10 +21,10 @@ from hf_transformers_backend.generation.speech import (
 )
 from hf_transformers_backend.generation.transcription import TranscriptionAsked, understand_transcription
 from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
-from hf_transformers_backend.routes.openai_bodies import read_form
 from hf_transformers_backend.routes.openapi import form_body
 from hf_transformers_backend.routes.refusals import refusals_counted
 from hf_transformers_backend.routes.text import CLIENT_CLOSED_REQUEST, status_of
+from hf_transformers_backend.routes.upload_form import read_form
 from hf_transformers_backend.schemas.media import TranscriptionRequest
 
 if TYPE_CHECKING:

@@ -1,19 +1,23 @@
 """The bodies of the management routes: strict, so that a typo never means "all"."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from starlette.requests import Request
 
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.template import RESERVED_TEMPLATE_NAMES
+from hf_transformers_backend.generation.validation import validated
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
 from hf_transformers_backend.residency import DeclaredModel
 from hf_transformers_backend.residency.names import check_name, parse_name
-from hf_transformers_backend.settings import DTypeName, Quantization
+from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.settings import LONGEST_SECONDS, DTypeName, Quantization
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
+MAX_PRIORITY = 1_000_000
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 
 SETTING_NAMES = frozenset({*LiveSettings.__dataclass_fields__, *LoadSettings.__dataclass_fields__})
@@ -28,7 +32,9 @@ class _ModelSettings(_Strict):
         None, max_length=1024, description="Who wants the model here; null takes that back."
     )
     pin: bool = Field(False, description="Never idle, never a victim while others can go.")
-    priority: int = Field(0, description="Among pinned models the lower goes first.")
+    priority: int = Field(
+        0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Among pinned models the lower goes first."
+    )
     idle_timeout_seconds: Seconds | None = Field(
         None, description="null = the server's --model-timeout, 0 = never."
     )
@@ -113,11 +119,35 @@ class DeclaredEntry(_Named):
         )
 
 
+class EmptyBody(_Strict):
+    """What takes no parameters: nothing that is sent can be meant."""
+
+
 class DeclaredBody(_Strict):
     """POST /v1/flexserv/declared: the whole list."""
 
     models: list[DeclaredEntry]
     hash: Name = Field(description="The sender's name for this list; the inventory repeats it.")
+
+    def to_declared(self) -> list[DeclaredModel]:
+        """Raises BadRequest naming the entry."""
+        declared: list[DeclaredModel] = []
+        for index, entry in enumerate(self.models):
+            try:
+                declared.append(entry.to_declared())
+            except BadRequest as error:
+                place = f"models[{index}]."
+                raise BadRequest(f"{place}{error.message}", param=f"{place}{error.param}") from None
+        return declared
+
+
+B = TypeVar("B", bound=_Strict)
+
+
+async def read_body(request: Request, schema: type[B]) -> B:
+    """The body of a mutation. Raises BadRequest; what takes no parameters may come without a body."""
+    value = await read_json(request, empty={} if schema is EmptyBody else None)
+    return validated(schema, value, block_unexpected=True)
 
 
 def join_revision(identity: ModelIdentity, revision: str | None) -> ModelIdentity:
@@ -126,11 +156,11 @@ def join_revision(identity: ModelIdentity, revision: str | None) -> ModelIdentit
         return identity
     if identity.revision is not None:
         raise BadRequest(
-            f"'model_id' names the revision {identity.revision}, 'revision' names {revision}",
+            f"revision: is {revision}, and the model_id names {identity.revision}; send one of them",
             param="revision",
         )
     if identity.model_id.startswith("/"):
-        raise BadRequest("'revision' makes no sense for a path", param="revision")
+        raise BadRequest("revision: makes no sense for a path; leave it out", param="revision")
     return ModelIdentity(identity.model_id, identity.kind, revision)
 
 
@@ -138,4 +168,4 @@ def _checked(name: str) -> None:
     try:
         check_name(name, "served_name")
     except BadRequest as error:
-        raise ValueError(error.message) from None
+        raise ValueError(error.message.removeprefix("served_name: ")) from None

@@ -14,7 +14,7 @@ from hf_transformers_backend.generation.embedding import (
 )
 from hf_transformers_backend.generation.turns import Turns
 from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
-from hf_transformers_backend.routes.openai_bodies import read_json
+from hf_transformers_backend.routes.json_request import read_json
 from hf_transformers_backend.routes.openapi import json_body
 from hf_transformers_backend.routes.refusals import refusals_counted
 from hf_transformers_backend.routes.text import CLIENT_CLOSED_REQUEST, status_of

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import SecretStr
 
@@ -18,7 +18,14 @@ from hf_transformers_backend.inventory import identity as identity_json
 from hf_transformers_backend.inventory import inventory, timestamp
 from hf_transformers_backend.residency import LoadTicket, Residency, ResidencySnapshot, Unloaded
 from hf_transformers_backend.resource_metrics import get_gpu_info, get_system_resources
-from hf_transformers_backend.routes.bodies import DeclaredBody, LoadBody, UnloadBody
+from hf_transformers_backend.routes.bodies import (
+    DeclaredBody,
+    EmptyBody,
+    LoadBody,
+    UnloadBody,
+    read_body,
+)
+from hf_transformers_backend.routes.openapi import json_body, optional_body
 
 LIBRARIES = ("transformers", "torch", "sentence-transformers", "huggingface_hub", "fastapi", "uvicorn")
 NOT_LOADED_RETRY_SECONDS = 5.0
@@ -67,15 +74,19 @@ def build_router(backend: Backend) -> APIRouter:
     def loaded() -> dict[str, Any]:
         return inventory(residency, lifecycle)
 
-    @router.post("/models/load", summary="Load a model, or change its settings")
-    async def load(body: LoadBody) -> JSONResponse:
+    @router.post(
+        "/models/load", summary="Load a model, or change its settings", openapi_extra=json_body(LoadBody)
+    )
+    async def load(request: Request) -> JSONResponse:
+        body = await read_body(request, LoadBody)
         served = None if body.revision is not None else residency.served_as(body.model_id, body.kind)
         ticket = await anyio.to_thread.run_sync(residency.load, served or body.identity(), body.changes())
         patience = settings.load_wait if body.wait is True else float(body.wait)
         return await _answer_load(ticket, patience)
 
-    @router.post("/models/unload", summary="Unload one model, or all")
-    async def unload(body: UnloadBody) -> dict[str, Any]:
+    @router.post("/models/unload", summary="Unload one model, or all", openapi_extra=json_body(UnloadBody))
+    async def unload(request: Request) -> dict[str, Any]:
+        body = await read_body(request, UnloadBody)
         name = None if body.model_id == "*" else body.model_id
         active = backend.activity.active
         unloaded = await anyio.to_thread.run_sync(
@@ -88,13 +99,17 @@ def build_router(backend: Backend) -> APIRouter:
         )
         return _unload_reply(body, name, unloaded, active)
 
-    @router.post("/declared", summary="The operator's whole list of models")
-    def declared(body: DeclaredBody) -> dict[str, Any]:
-        residency.declare([entry.to_declared() for entry in body.models], body.hash)
+    @router.post(
+        "/declared", summary="The operator's whole list of models", openapi_extra=json_body(DeclaredBody)
+    )
+    async def declared(request: Request) -> dict[str, Any]:
+        body = await read_body(request, DeclaredBody)
+        residency.declare(body.to_declared(), body.hash)
         return {"status": "ok", "declared": len(body.models), "hash": body.hash}
 
-    @router.post("/synced", summary="The operator's models are in")
-    def synced() -> dict[str, Any]:
+    @router.post("/synced", summary="The operator's models are in", openapi_extra=optional_body(EmptyBody))
+    async def synced(request: Request) -> dict[str, Any]:
+        await read_body(request, EmptyBody)
         residency.mark_synced()
         return {"status": "ok"}
 

@@ -15,6 +15,9 @@ from hf_transformers_backend.backend import Backend
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.metrics import CONTENT_TYPE
 from hf_transformers_backend.residency import LoadTicket
+from hf_transformers_backend.routes.bodies import EmptyBody, read_body
+from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.routes.openapi import optional_body
 
 PROGRESS_SECONDS = 0.25
 STAGES = {"queued": "config", "download": "download", "weights": "weights"}
@@ -44,29 +47,22 @@ def build_router(backend: Backend) -> APIRouter:
 
     @router.post("/load_model", summary="Load a model and stream the progress (server-sent events)")
     async def load_model(request: Request) -> StreamingResponse:
-        name = _model_of(await _json_object(request))
+        name = _model_of(await read_json(request))
         ticket = await asyncio.to_thread(residency.request_load, name)
         return StreamingResponse(_progress_events(name, ticket), media_type="text/event-stream")
 
-    @router.post("/reset", summary="Unload everything")
-    async def reset() -> dict[str, str]:
+    @router.post("/reset", summary="Unload everything", openapi_extra=optional_body(EmptyBody))
+    async def reset(request: Request) -> dict[str, str]:
+        await read_body(request, EmptyBody)
         await asyncio.to_thread(residency.unload, None)
         return {"status": "ok"}
 
     return router
 
 
-async def _json_object(request: Request) -> dict[str, Any]:
-    try:
-        body = json.loads(await request.body())
-    except ValueError:
-        raise BadRequest("the body is not valid JSON") from None
+def _model_of(body: Any) -> str:
     if not isinstance(body, dict):
-        raise BadRequest("the body must be a JSON object")
-    return body
-
-
-def _model_of(body: dict[str, Any]) -> str:
+        raise BadRequest("the request body must be a JSON object")
     name = body.get("model")
     if not isinstance(name, str):
         raise BadRequest("'model' is required: the name of the model to load", param="model")

@@ -1,6 +1,5 @@
 """The OpenAI routes: read and understand the body, serve it, answer in the API's own objects."""
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -17,7 +16,7 @@ from hf_transformers_backend.request_metrics import RequestMetrics
 from hf_transformers_backend.routes.audio import add_transcriptions
 from hf_transformers_backend.routes.catalog import add_catalog
 from hf_transformers_backend.routes.embeddings import add_embeddings
-from hf_transformers_backend.routes.openai_bodies import read_json
+from hf_transformers_backend.routes.json_request import read_json
 from hf_transformers_backend.routes.openapi import json_body
 from hf_transformers_backend.routes.refusals import refusals_counted
 from hf_transformers_backend.routes.text import Form, TextRoutes
@@ -27,17 +26,16 @@ from hf_transformers_backend.schemas.responses import ResponsesRequest
 if TYPE_CHECKING:
     from hf_transformers_backend.backend import Backend
 
-_log = logging.getLogger(__name__)
-
 
 def build_router(backend: "Backend") -> APIRouter:
     """All routes under /v1 that OpenAI's client library knows."""
     router = APIRouter(prefix="/v1", tags=["openai"])
     settings, metrics = backend.settings, backend.metrics.requests
-    if settings.continuous_batching:
-        _log.warning("--continuous-batching has no effect yet: a model serves its requests one after another")
     engines = Engines(
-        max_queue=settings.max_queue, default_max_tokens=settings.default_max_tokens, metrics=metrics
+        max_queue=settings.max_queue,
+        default_max_tokens=settings.default_max_tokens,
+        metrics=metrics,
+        batching=settings.continuous_batching,
     )
     text = TextRoutes(backend.residency, engines, metrics)
     _add_text_routes(router, text, metrics, settings.block_on_unexpected_fields)

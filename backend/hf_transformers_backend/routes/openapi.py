@@ -11,6 +11,13 @@ def json_body(schema: type[BaseModel]) -> dict[str, Any]:
     return _body(schema, "application/json")
 
 
+def optional_body(schema: type[BaseModel]) -> dict[str, Any]:
+    """The same for a body that may be left out."""
+    described = json_body(schema)
+    described["requestBody"]["required"] = False
+    return described
+
+
 def form_body(schema: type[BaseModel]) -> dict[str, Any]:
     """`openapi_extra` for a multipart form of this schema and an uploaded `file`."""
     described = _body(schema, "multipart/form-data")

@@ -117,7 +117,7 @@ def _check_architecture(identity: ModelIdentity, source: Source, settings: LoadS
     """Refuse what could not be served, before its weights are read."""
     try:
         config = AutoConfig.from_pretrained(str(source.path), trust_remote_code=settings.trust_remote_code)
-    except (ValueError, KeyError, ImportError) as error:
+    except (ValueError, KeyError) as error:
         raise _unsupported(identity, error) from None
     architectures = getattr(config, "architectures", None) or []
     if not architectures:

@@ -5,14 +5,35 @@ from collections.abc import Mapping
 
 import torch
 
+from hf_transformers_backend.errors import BadRequest
+
 
 def resolve_device(device: str) -> str:
-    """`auto` is left to accelerate only where there are GPUs: on a CPU it might offload weights to disk."""
+    """A device as torch names it.
+
+    `auto` is left to accelerate only where there are GPUs: on a CPU it might offload weights to disk.
+    """
     if device != "auto":
-        return device
+        return f"cuda:{device}" if device.isdigit() else device
     if torch.cuda.is_available():
         return "auto"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def check_device(device: str) -> None:
+    """Raise BadRequest if this machine has no such device; the message names the flag."""
+    kind, _, index = resolve_device(device).partition(":")
+    counts = {
+        "cuda": torch.cuda.device_count(),
+        "xpu": torch.xpu.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if int(index or 0) >= counts.get(kind, 1):
+        here = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
+        raise BadRequest(
+            f"--device: there is no {device} here (accelerators that torch sees: {here});"
+            " use auto or cpu, or give this process the device"
+        )
 
 
 def bytes_per_device(model: torch.nn.Module) -> Mapping[str, int]:

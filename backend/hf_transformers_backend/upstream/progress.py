@@ -36,6 +36,7 @@ def progress_of_weights(progress: Progress) -> Iterator[None]:
             progress(int(counted["current"]), counted["total"])
 
     bar = make_progress_tqdm_class(report, "")
+    bar.monitor_interval = 0  # else each class of bars, here each load, gets a thread that never ends
     with _hook_lock:
         before = transformers_logging.set_tqdm_hook(lambda _factory, args, kwargs: bar(*args, **kwargs))
         try:

@@ -88,6 +88,55 @@ def test_a_stream_beyond_the_limit_is_cut_and_the_exit_is_clean() -> None:
             assert time.monotonic() - began < 15
 
 
+def test_who_is_cut_at_the_limit_is_sent_elsewhere() -> None:
+    path = model_path("SmolLM2-135M-Instruct")
+    chat = {"model": path, "messages": [{"role": "user", "content": "Count to a million."}]}
+    answers: list[httpx.Response] = []
+    with RunningServer("--shutdown-timeout", "0.5") as server:
+        server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
+
+        def ask(stream: bool) -> None:
+            body = {**chat, "max_tokens": 5000, "stream": stream, "stop": ["\x00"]}
+            answers.append(httpx.post(f"{server.base_url}/v1/chat/completions", json=body, timeout=60))
+
+        requests = [threading.Thread(target=ask, args=(stream,)) for stream in (False, False, True)]
+        requests[0].start()
+        eventually(lambda: _inventory(server)["models"][0]["active_requests"] == 1, 10)
+        for request in requests[1:]:
+            request.start()
+        eventually(lambda: _inventory(server)["models"][0]["active_requests"] == 3, 10)
+        assert server.stop() == 0
+        for request in requests:
+            request.join(10)
+        assert [answer.status_code for answer in answers] == [503] * 3
+        assert {answer.json()["error"]["code"] for answer in answers} == {"draining"}
+        assert "Traceback" not in server.log()
+
+
+def test_a_signal_while_the_libraries_are_imported_ends_the_process_well() -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "--port", "0", "--log-level", "debug"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        eventually(lambda: _handles(process.pid, signal.SIGTERM), 20, interval=0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert "SIGTERM before the start was done" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_a_second_signal_ends_the_process_at_once() -> None:
     path = model_path("SmolLM2-135M-Instruct")
     chat = {
@@ -144,6 +193,20 @@ def test_a_taken_port_is_one_line_and_exit_code_2() -> None:
         )
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port} (--host, --port): Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "99"])
+def test_a_device_that_is_not_there_is_one_line_and_exit_code_2(device: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--port", "0", "--device", device],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"flexserv-backend: error: --device: there is no {device} here")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("installed", ["5.23.1", "6.0.0", "5.2.0"])

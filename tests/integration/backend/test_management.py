@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -150,6 +151,50 @@ def test_an_encoder_cannot_be_served_as_a_generator(server: RunningServer) -> No
     response = load(server, "all-MiniLM-L6-v2")
     assert error_of(response) == (422, "unsupported_model", "model")
     assert "kind 'embedding'" in response.json()["error"]["message"]
+
+
+GGUF = ":SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "param"),
+    [
+        ("tiny-random-llama", {"quantization": "bnb-4bit"}, "quantization"),
+        ("tiny-random-llama", {"attn_implementation": "flash_attention_3"}, "attn_implementation"),
+        ("tiny-random-gpt2", {"attn_implementation": "flex_attention"}, "attn_implementation"),
+        ("all-MiniLM-L6-v2", {"attn_implementation": "flash_attention_3", "kind": "embedding"}, "attn_im"),
+        ("all-MiniLM-L6-v2", {"quantization": "bnb-4bit", "kind": "embedding"}, "quantization"),
+        ("SmolLM2-135M-Instruct-GGUF", {"file": GGUF, "quantization": "bnb-4bit"}, "quantization"),
+        ("SmolLM2-135M-Instruct-GGUF", {"file": GGUF, "kind": "embedding"}, "kind"),
+        ("tiny-random-whisper", {"kind": "embedding"}, "kind"),
+    ],
+)
+def test_a_setting_that_a_model_cannot_have_is_named(
+    server: RunningServer, name: str, body: dict[str, Any], param: str
+) -> None:
+    path = model_path(name) + body.pop("file", "")
+    response = server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60, **body})
+    status, code, named = error_of(response)
+    assert (status, code) == (422, "unsupported_model")
+    assert named is not None and named.startswith(param)
+    assert inventory(server)["models"] == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no gguf", b"GGUF" + b"\0" * 100])
+def test_a_damaged_gguf_file_is_said_to_be_damaged(
+    server: RunningServer, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "model.gguf").write_bytes(content)
+    body = {"model_id": f"{tmp_path}:model.gguf", "wait": 60}
+    response = server.client.post("/v1/flexserv/models/load", json=body)
+    assert error_of(response)[:2] == (500, "load_failed")
+    assert "damaged" in response.json()["error"]["message"]
+
+
+def test_the_longest_idle_timeout_can_be_shown(server: RunningServer) -> None:
+    assert load(server, "tiny-random-llama", idle_timeout_seconds=31_536_000).status_code == 200
+    (model,) = inventory(server)["models"]
+    assert datetime.fromisoformat(model["expires_at"]) > datetime.fromisoformat(model["loaded_at"])
 
 
 def test_a_chat_for_a_missing_model_is_a_404_with_the_name_that_was_sent(server: RunningServer) -> None:

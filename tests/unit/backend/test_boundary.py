@@ -1,5 +1,6 @@
 """The layers before the routes: faults of ours, and bodies that are too large."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -77,3 +78,58 @@ async def test_bodies_are_limited_by_length_and_by_count(
     else:
         assert response.json()["error"]["code"] == "request_too_large"
         assert response.headers["connection"] == "close"
+
+
+async def waiting(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("draining", [True, False])
+async def test_a_request_that_is_cut_by_a_stop_is_told_so(draining: bool) -> None:
+    async with client(FaultMiddleware(waiting, is_draining=lambda: draining)) as http:
+        request = asyncio.ensure_future(http.get("/x"))
+        await asyncio.sleep(0)
+        request.cancel()
+        if not draining:
+            with pytest.raises(asyncio.CancelledError):
+                await request
+            return
+        response = await request
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
+    assert int(response.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("app", [echo, careless])
+async def test_a_body_that_stops_coming_is_given_up(app: Any) -> None:
+    async def halting() -> Any:
+        yield b"a"
+        await asyncio.sleep(30)
+
+    limited = BodyLimitMiddleware(app, limit_bytes=100, idle_seconds=0.05)
+    async with client(limited) as http:
+        response = await asyncio.wait_for(http.post("/x", content=halting()), 5)
+    assert (response.status_code, response.json()["error"]["code"]) == (408, "request_timeout")
+    assert response.headers["connection"] == "close"
+
+
+async def test_waiting_for_the_client_to_leave_has_no_limit() -> None:
+    async def until_gone(scope: Any, receive: Any, send: Any) -> None:
+        await echo(scope, receive, send)
+        await asyncio.wait_for(receive(), 0.3)
+
+    messages = iter([{"type": "http.request", "body": b"abc"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        message = next(messages, None)
+        if message is None:
+            await asyncio.sleep(0.1)
+            message = {"type": "http.disconnect"}
+        return message
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    limited = BodyLimitMiddleware(until_gone, limit_bytes=100, idle_seconds=0.02)
+    await limited({"type": "http", "headers": [], "method": "POST", "path": "/"}, receive, send)
+    assert [message.get("status") for message in sent] == [200, None]

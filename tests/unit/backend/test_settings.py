@@ -86,6 +86,16 @@ def test_the_word_none_and_an_empty_variable_mean_not_set(monkeypatch: pytest.Mo
         (["--port"], ["--port", "expected one argument"]),
         (["--admin-token-file", "/nonexistent"], ["--admin-token-file", "cannot read", "readable"]),
         (["--state-dir", "/nonexistent"], ["--state-dir", "create it"]),
+        (["--default-max-tokens", "0"], ["--default-max-tokens", "'0'", "greater than or equal to 1"]),
+        (["--model-timeout", "1e300"], ["--model-timeout", "31536000"]),
+        (["--oom-check-interval", "1e300"], ["--oom-check-interval", "31536000"]),
+        (["--shutdown-timeout", "1e300"], ["--shutdown-timeout", "31536000"]),
+        (["--load-wait", "1e300"], ["--load-wait", "31536000"]),
+        (["--startup-timeout", "1e300"], ["--startup-timeout", "31536000"]),
+        (["--flexserv-token", ""], ["--flexserv-token", "is empty", "leave"]),
+        (["--admin-token", "  "], ["--admin-token", "is empty", "leave"]),
+        (["--admin-token", "a\nb"], ["--admin-token", "printable ASCII"]),
+        (["--flexserv-token", "schl\u00fcssel"], ["--flexserv-token", "printable ASCII"]),
     ],
 )
 def test_a_bad_value_is_one_line_that_names_the_setting(flags: list[str], parts: list[str]) -> None:
@@ -130,6 +140,19 @@ def test_an_empty_token_file_does_not_mean_no_token(tmp_path: Path) -> None:
     file.write_text("\n")
     with pytest.raises(SettingsError, match="is empty"):
         load_settings(flexserv_token_file=file)
+
+
+def test_a_token_file_that_no_header_can_carry_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\nsecond\n")
+    with pytest.raises(SettingsError, match="printable ASCII") as caught:
+        load_settings(flexserv_token_file=file)
+    assert "first" not in str(caught.value)
+
+
+def test_blanks_around_a_token_are_no_part_of_it() -> None:
+    token = load_settings(flexserv_token=" abc ").flexserv_token
+    assert token is not None and token.get_secret_value() == "abc"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,179 @@
+"""Generations that share their steps with others: the model's batch instead of a turn on its thread."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from hf_transformers_backend.errors import BadRequest, Unavailable
+from hf_transformers_backend.generation.batchable import unbatchable
+from hf_transformers_backend.generation.stream import TokenStreamer
+from hf_transformers_backend.generation.turns import Work
+from hf_transformers_backend.upstream.batching import BatchOutput, BatchWorker, RowSampling, can_batch
+from hf_transformers_backend.upstream.served_model import ServedModel
+
+_log = logging.getLogger(__name__)
+
+
+class Batching:
+    """Starts a model's batch worker with its first request, or finds that it has to do without."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
+        self._starting: asyncio.Future[BatchWorker | None] | None = None
+
+    async def worker(self) -> BatchWorker | None:
+        """The model's worker; None for a model whose requests have to be served one after another. Raises
+        Unavailable when the worker has died.
+        """
+        if self._starting is None:
+            loop = asyncio.get_running_loop()
+            self._starting = loop.run_in_executor(self._served.executor, self._start)
+        # The start goes on for others when this request's client leaves.
+        worker = await asyncio.shield(self._starting)
+        if worker is not None and worker.failure is not None:
+            raise batch_failed()
+        return worker
+
+    def _start(self) -> BatchWorker | None:
+        served = self._served
+        dropped = unbatchable(served.model.generation_config)
+        if not can_batch(served) or dropped is not None:
+            reason = f"its generation config sets {dropped}" if dropped else "it is no plain text model"
+            _log.warning(
+                "%s is served without continuous batching, one request after another: %s", served.key, reason
+            )
+            return None
+        try:
+            worker = BatchWorker(served.model)
+        except Exception:
+            _log.warning(
+                "%s cannot be batched and is served one request after another", served.key, exc_info=True
+            )
+            return None
+        served.resources.callback(worker.stop)
+        return worker
+
+
+def room_in_pool(worker: BatchWorker, prompt_tokens: int) -> int:
+    """Tokens that the pool leaves after the prompt, at least 1; raises BadRequest when there are none."""
+    room = worker.capacity - prompt_tokens
+    if room < 1:
+        raise BadRequest(
+            f"the pool for continuous batching holds {worker.capacity} tokens, but the prompt has "
+            f"{prompt_tokens} tokens, which leaves no room for an answer",
+            code="context_length_exceeded",
+            param="messages",
+            context_tokens=worker.capacity,
+            prompt_tokens=prompt_tokens,
+        )
+    return room
+
+
+def batch_failed() -> Unavailable:
+    """What every request to a dead worker gets."""
+    return Unavailable(
+        "continuous batching of this model has stopped after a failure; the server's log says why. "
+        "Unload the model and load it again",
+        code="batching_failed",
+    )
+
+
+class BatchedWork(Work):
+    """One request in the batch. Its text is made on the model's thread, which has nothing else to do."""
+
+    def __init__(
+        self,
+        worker: BatchWorker,
+        request_id: str,
+        executor: ThreadPoolExecutor,
+        streamer: TokenStreamer,
+        *,
+        begin: Callable[[], None],
+        finish: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        over: Callable[[], None],
+    ) -> None:
+        """`begin` is called with the first output; `finish` sends the end of the answer, `fail` an error
+        instead; `over` is called once in any case, before either.
+        """
+        super().__init__(streamer.cancellation, Future())
+        self._worker = worker
+        self._request_id = request_id
+        self._executor = executor
+        self._begin = begin
+        self._streamer = streamer
+        self._finish = finish
+        self._fail = fail
+        self._account = over
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def join(
+        self, ids: Sequence[int], *, max_new_tokens: int, ends: Collection[int], sampling: RowSampling
+    ) -> None:
+        """Enter the batch with the next step."""
+        self._worker.add(
+            self._request_id,
+            ids,
+            max_new_tokens=max_new_tokens,
+            ends=ends,
+            sampling=sampling,
+            deliver=self._deliver,
+        )
+
+    def _deliver(self, output: BatchOutput) -> None:
+        """From the worker's thread."""
+        if output.error is not None:
+            _log.error("a request in the batch failed: %s", output.error)
+            self._failed(batch_failed())
+            return
+        try:
+            self._executor.submit(self._take, output)
+        except RuntimeError:  # the model is gone
+            self._failed(batch_failed())
+
+    def cancel(self) -> None:
+        """Leave the batch with the step that runs."""
+        if self._end():
+            self._worker.cancel(self._request_id)
+        super().cancel()
+
+    def _take(self, output: BatchOutput) -> None:
+        if self._ended:
+            return
+        try:
+            self._begin()
+            self._streamer.begin()
+            for token in output.tokens:
+                self._streamer.take(token)
+            if not (output.finished or self._streamer.finished) or not self._end():
+                return
+            if not output.finished:
+                self._worker.cancel(self._request_id)
+            self._finish()
+            self._resolve()
+        except BaseException as error:  # the top of the thread's work: the reader gets it
+            self._worker.cancel(self._request_id)
+            if self._end():
+                self._resolve()
+            self._fail(error)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._end():
+            self._fail(error)
+            self._resolve()
+
+    def _end(self) -> bool:
+        """Whether this call is the one that ends the work."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended = True
+        self._account()
+        return True
+
+    def _resolve(self) -> None:
+        if self._job.set_running_or_notify_cancel():
+            self._job.set_result(None)
