@@ -16,8 +16,10 @@ EXTRACTED = ["containerd", "containernetworking-plugins", "docker.io", "etcd-ser
 INSTALLED = {
     "conntrack": "/usr/sbin/conntrack",
     "debootstrap": "/usr/sbin/debootstrap",
+    "gcc": "/usr/bin/gcc",
     "iproute2": "/usr/sbin/ip",
     "iptables": "/usr/sbin/iptables",
+    "libc6-dev": "/usr/include/stdio.h",
     "libdevmapper1.02.1": "",
     "libseccomp2": "",
     "libsystemd0": "",
