@@ -30,6 +30,19 @@ def test_every_make_target_that_readme_names_exists() -> None:
     assert named <= targets
 
 
+def test_every_chart_value_that_readme_names_exists() -> None:
+    values = yaml.safe_load((ROOT / "charts" / "flexserv" / "values.yaml").read_text())
+    named = set(
+        re.findall(r"`(?:--set )?((?:backend|operator|crds|metrics)\.[A-Za-z.]+[A-Za-z])[`:=]", README)
+    )
+    assert len(named) >= 3
+    for path in named:
+        node = values
+        for part in path.split("."):
+            assert isinstance(node, dict) and part in node, f"README names {path}"
+            node = node[part]
+
+
 def test_make_help_lists_every_target() -> None:
     text = (ROOT / "Makefile").read_text()
     phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
