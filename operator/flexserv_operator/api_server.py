@@ -13,7 +13,13 @@ import kr8s
 import kr8s.asyncio
 
 from flexserv_operator.desired import Model
-from flexserv_operator.errors import ApiServerError, NotServed, ObjectChanged, ObjectGone
+from flexserv_operator.errors import (
+    ApiServerError,
+    ApiServerUnreachable,
+    NotServed,
+    ObjectChanged,
+    ObjectGone,
+)
 
 GROUP_VERSION = "flexserv.io/v1alpha1"
 PLURAL = "flexservmodels"
@@ -150,7 +156,7 @@ async def _translated() -> AsyncIterator[None]:
         raise kinds.get(status, ApiServerError)(f"{status}: {error}") from error
     except (kr8s.APITimeoutError, httpx.HTTPError, OSError, RuntimeError) as error:
         # RuntimeError: a new login closed the connections while this call was using them.
-        raise ApiServerError(f"{type(error).__name__}: {error}") from error
+        raise ApiServerUnreachable(f"{type(error).__name__}: {error}") from error
 
 
 def _text(path: Any) -> str | None:

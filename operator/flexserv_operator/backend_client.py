@@ -3,6 +3,7 @@ bounded time."""
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from flexserv_operator.inventory import Identity, Inventory
 
 MAX_ANSWER_BYTES = 8 * 2**20
 MAX_MESSAGE_CHARS = 300
+_ENTRY = re.compile(r"models\[(\d{1,6})\]")
 
 
 class BackendClient:
@@ -130,4 +132,6 @@ def _refusal(status: int, content: Any) -> BackendRefused:
     error = content.get("error") if isinstance(content, dict) else None
     fields = error if isinstance(error, dict) else {}
     message = str(fields.get("message") or "no message")[:MAX_MESSAGE_CHARS]
-    return BackendRefused(status, str(fields.get("code") or f"http_{status}"), message)
+    place = _ENTRY.match(str(fields.get("param")))
+    entry = int(place[1]) if place else None
+    return BackendRefused(status, str(fields.get("code") or f"http_{status}"), message, entry)

@@ -51,7 +51,7 @@ _REASONS = {
     "load_timeout": "LoadTimeout",
     "displaced": "Displaced",
 }
-LASTING = frozenset({"ModelNotFound", "ModelGated", "UnsupportedModel"})
+LASTING = frozenset({"ModelNotFound", "ModelGated", "UnsupportedModel", "SettingsRefused"})
 """Reasons that do not go away by waiting: somebody has to change something."""
 NOT_FAILURES = frozenset({"model_unloaded", "draining", "wrong_instance"})
 """Codes of loads that were ended on purpose or never began: the next cycle simply tries again."""

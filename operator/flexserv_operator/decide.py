@@ -41,6 +41,14 @@ Action = Declare | Unload | Disown | Load | Sync
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A claim with settings that the pod does not take, and why."""
+
+    claim: Claim
+    message: str
+
+
+@dataclass(frozen=True)
 class Memory:
     """What the operator remembers of one pod between cycles. It may be lost: then failures are counted
     anew."""
@@ -52,6 +60,8 @@ class Memory:
     applied: Mapping[Identity, str] = field(default_factory=dict)
     """Claims (by load_key) that the pod says it fulfills, although its inventory names other load-time
     settings."""
+    refusals: Mapping[Identity, Refusal] = field(default_factory=dict)
+    """Models that are left out of the pod's list: with one of them in it, the pod refuses all of it."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,7 @@ def plan(
             leaving=claim.identity in leaving,
             died=claim.identity in crashes,
             applied=memory.applied.get(claim.identity) == claim.load_key,
+            refusal=memory.refusals[claim.identity].message if claim.identity in memory.refusals else None,
         )
         for claim in desired.claims
     }
@@ -126,6 +137,17 @@ def plan(
         ),
         crashes=crashes,
     )
+
+
+def standing(desired: Desired, inventory: Inventory, memory: Memory) -> dict[Identity, Refusal]:
+    """The refusals that still hold: of this instance of the backend, and of claims that nobody edited."""
+    if memory.instance != inventory.instance_id:
+        return {}
+    return {
+        claim.identity: memory.refusals[claim.identity]
+        for claim in desired.claims
+        if claim.identity in memory.refusals and memory.refusals[claim.identity].claim == claim
+    }
 
 
 def rejected(memory: Memory, claim: Claim, code: str, message: str, now: float) -> Memory:

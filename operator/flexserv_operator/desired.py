@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,10 +105,15 @@ class Desired:
         record = self.quarantines.get(identity)
         return record if record is not None and record.until > now else None
 
-    def declaration(self, now: float) -> dict[str, Any]:
-        """The body of POST declared. It changes when a quarantine begins or ends, not as time goes by."""
+    def declaration(self, now: float, without: Collection[Identity] = ()) -> dict[str, Any]:
+        """The body of POST declared. It changes when a quarantine begins or ends, not as time goes by.
+
+        `without` names models that are left out.
+        """
         entries = []
         for claim in self.claims:
+            if claim.identity in without:
+                continue
             entry = claim.request()
             record = self.blocked(claim.identity, now)
             if record is not None:

@@ -4,6 +4,7 @@ OperatorError
 ├── BadSettings           a flag or variable is wrong; the text names it and the remedy
 ├── NotServed             the API server does not know FlexServModels, or cannot be reached at start
 ├── ApiServerError        one call to the API server failed
+│   ├── ApiServerUnreachable  no answer, or not in time
 │   ├── ObjectGone        the object is not there any more, or another one has its name
 │   └── ObjectChanged     the object changed in between; the next cycle sees the change
 └── BackendError          one call to a backend pod failed; `reason` is a word for status and metrics
@@ -27,6 +28,10 @@ class NotServed(OperatorError):
 
 class ApiServerError(OperatorError):
     """The API server refused a call, failed, or did not answer in time."""
+
+
+class ApiServerUnreachable(ApiServerError):
+    """The API server could not be reached, or did not answer in time."""
 
 
 class ObjectGone(ApiServerError):
@@ -56,12 +61,14 @@ class BackendIncredible(BackendError):
 
 
 class BackendRefused(BackendError):
-    """The pod said no. `status` is the HTTP status, `code` the machine-readable word of the error body."""
+    """The pod said no. `status` is the HTTP status, `code` the machine-readable word of the error body;
+    `entry` is the index in the declared list of the model at fault, where the pod names one."""
 
     reason = "BackendRefused"
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, entry: int | None = None) -> None:
         super().__init__(f"{status} {code}: {message}")
         self.status = status
         self.code = code
         self.message = message
+        self.entry = entry

@@ -10,7 +10,18 @@ from typing import Any
 from flexserv_operator.backend_client import BackendClient
 from flexserv_operator.backoff import NOT_FAILURES, Pace, reason_of
 from flexserv_operator.cluster import Pod
-from flexserv_operator.decide import Action, Declare, Load, Memory, Plan, Sync, plan, rejected
+from flexserv_operator.decide import (
+    Action,
+    Declare,
+    Load,
+    Memory,
+    Plan,
+    Refusal,
+    Sync,
+    plan,
+    rejected,
+    standing,
+)
 from flexserv_operator.desired import Claim, Desired
 from flexserv_operator.errors import BackendError, BackendRefused
 from flexserv_operator.inventory import Identity, Inventory
@@ -38,6 +49,10 @@ class Lane:
     """What the last visit began with; another value makes a new visit due."""
     due: float = 0.0
     memory: Memory = field(default_factory=Memory)
+    seen: Mapping[Identity, Claim] = field(default_factory=dict)
+    """The claims that `replicas` is about."""
+    told: Mapping[Identity, Claim] = field(default_factory=dict)
+    """The claims that the pod knows of and has taken."""
     replicas: Mapping[Identity, Replica] = field(default_factory=dict)
     crashes: Mapping[Identity, Crash] = field(default_factory=dict)
     silence: Replica | None = field(
@@ -52,6 +67,12 @@ class Lane:
     @property
     def busy(self) -> bool:
         return self.visit is not None and not self.visit.done()
+
+    def may_tell(self, claim: Claim) -> bool:
+        """Whether it is about to be known what this pod makes of the claim: not yet, but the pod answers."""
+        if self.seen.get(claim.identity) == claim:
+            return False
+        return self.silence is None or (self.busy and self.failed_polls == 0)
 
     def replica(self, identity: Identity) -> Replica:
         """The model on this pod as last seen."""
@@ -77,6 +98,9 @@ class Visitor:
         except BackendError as error:
             self._silent(lane, error)
             return
+        lane.memory = replace(lane.memory, refusals=standing(desired, inventory, lane.memory))
+        if lane.memory.refusals:
+            declaration = desired.declaration(self._clock(), lane.memory.refusals)
         decision = plan(
             desired,
             declaration["hash"],
@@ -91,20 +115,43 @@ class Visitor:
             for action in decision.actions:
                 await self._carry_out(lane, url, inventory, action, declaration)
         except BackendError as error:
-            self._hindered(lane, error)
+            if self._left_out(lane, desired, declaration, error):
+                return
+            self._hindered(lane, desired, error)
         else:
             lane.failed_visits = 0
             lane.due = self._next_look(decision)
+            lane.told = {claim.identity: claim for claim in desired.claims}
+        lane.seen = {claim.identity: claim for claim in desired.claims}
 
-    def _hindered(self, lane: Lane, error: BackendError) -> None:
+    def _left_out(
+        self, lane: Lane, desired: Desired, declaration: Mapping[str, Any], error: BackendError
+    ) -> bool:
+        """If the pod refused the list for one model's sake: leave that one out from the next look on."""
+        if not isinstance(error, BackendRefused) or error.entry is None:
+            return False
+        if error.entry >= len(declaration["models"]):
+            return False
+        entry = declaration["models"][error.entry]
+        identity = Identity(entry["kind"], entry["model_id"], entry["revision"])
+        claim = next(claim for claim in desired.claims if claim.identity == identity)
+        refusal = Refusal(claim, error.message.removeprefix(f"models[{error.entry}]."))
+        logger.warning("pod %s: %s: %s", lane.pod.name, identity, refusal.message)
+        lane.memory = replace(lane.memory, refusals={**lane.memory.refusals, identity: refusal})
+        lane.due = self._clock() + min(AFTER_ACTION_S, self._tick)
+        return True
+
+    def _hindered(self, lane: Lane, desired: Desired, error: BackendError) -> None:
         """What was not done is still to do at the next look, which comes later and later while this goes
         on."""
         lane.failed_visits += 1
         lane.due = self._clock() + HINDERED.wait(lane.failed_visits)
         logger.warning("pod %s: %s", lane.pod.name, error)
+        untold = {claim.identity for claim in desired.claims if lane.told.get(claim.identity) != claim}
         lane.replicas = {
             identity: replace(replica, state="Pending", reason=error.reason, message=str(error))
             if replica.state in ("Pending", "Loading", "Standby")
+            or (replica.state == "Loaded" and identity in untold)
             else replica
             for identity, replica in lane.replicas.items()
         }

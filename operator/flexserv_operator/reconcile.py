@@ -13,6 +13,7 @@ from typing import Any
 
 from flexserv_operator.api_server import GROUP_VERSION, ApiServer
 from flexserv_operator.backend_client import BackendClient
+from flexserv_operator.backoff import Pace
 from flexserv_operator.cluster import KINDS, Cluster, View
 from flexserv_operator.config import Config
 from flexserv_operator.desired import Desired
@@ -20,6 +21,7 @@ from flexserv_operator.errors import ApiServerError
 from flexserv_operator.lanes import Lane, Visitor
 from flexserv_operator.metrics import Metrics
 from flexserv_operator.quarantine import Ward
+from flexserv_operator.replica import unreachable
 from flexserv_operator.report import Reporter, compose
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ logger = logging.getLogger(__name__)
 DEBOUNCE_S = 0.05
 VISIT_WAIT_S = 0.5
 COMPARE_PERIOD_S = 300
-INCOMPLETE_RETRY_S = 0.2
+INCOMPLETE = Pace(0.2, 10)
+"""How soon lists are asked for again that failed, or that the indexes do not hold yet."""
 STALE_BEATS = 6
 """Ticks without a whole cycle after which the loop counts as dead."""
 
@@ -53,6 +56,7 @@ class Reconciler:
         self._reported: object = None
         self._gathering = False
         self._compare_at = 0.0
+        self._vain_compares = 0
         self._last_beat = time.monotonic()
 
     def mark_dirty(self, *, listed_anew: bool = False) -> None:
@@ -107,7 +111,7 @@ class Reconciler:
         if time.time() >= self._compare_at:
             await self._compare()
         if not self._cluster.complete:
-            return INCOMPLETE_RETRY_S
+            return max(self._compare_at - time.time(), DEBOUNCE_S)
         view = self._stable(self._cluster.view())
         await self._visit(view)
         self._update_ward(view.desired)
@@ -124,11 +128,18 @@ class Reconciler:
                 listed |= await self._api.uids(kind, GROUP_VERSION if kind == "flexservmodels" else "v1")
         except ApiServerError as error:
             logger.warning("cannot list: %s", error)
+            self._compare_soon()
             return
         self._cluster.compare(known, listed)
-        if self._cluster.complete:
-            self._compare_at = time.time() + COMPARE_PERIOD_S
+        if not self._cluster.complete:
+            self._compare_soon()
+        else:
+            self._compare_at, self._vain_compares = time.time() + COMPARE_PERIOD_S, 0
             self._reported = None  # once in a while, what somebody else wrote into a status is put right
+
+    def _compare_soon(self) -> None:
+        self._vain_compares += 1
+        self._compare_at = time.time() + INCOMPLETE.wait(self._vain_compares)
 
     def _stable(self, view: View) -> View:
         """The view with quarantines, and with the same `desired` object as before if nothing in it
@@ -153,12 +164,17 @@ class Reconciler:
         for uid, pod in pods.items():
             lane = self._lanes.setdefault(uid, Lane(pod))
             changed = lane.pod != pod or lane.asked is not view.desired
-            if lane.busy or not (changed or now >= lane.due):
+            # Before the next look, the deaths that the last one found have to be on record.
+            if lane.busy or lane.crashes or not (changed or now >= lane.due):
                 continue
             # A visit makes the next one due earlier where it sees a reason.
             lane.pod, lane.asked, lane.due = pod, view.desired, now + self._config.tick_seconds
             url = pod.url(view.service) if view.service else None
-            if url is not None:
+            if url is None:
+                lane.silence = unreachable(
+                    "BackendUnreachable", "the pod has no address yet, or not the Service's port"
+                )
+            else:
                 declaration = declaration or view.desired.declaration(now)
                 visit = self._visitor.visit(lane, url, view.desired, declaration)
                 lane.visit = asyncio.create_task(visit, name=f"visit {pod.name}")
@@ -196,7 +212,7 @@ class Reconciler:
         ground = (
             view,
             dict(self._ward.records),
-            [(lane.pod.name, lane.replicas, lane.silence) for lane in lanes],
+            [(lane.pod.name, lane.replicas, lane.seen, lane.silence) for lane in lanes],
         )
         if ground == self._reported:
             return

@@ -43,18 +43,27 @@ def look(
     leaving: bool,
     died: bool,
     applied: bool,
+    refusal: str | None = None,
 ) -> Replica:
-    """What the model is on this pod, before the plan is carried out."""
+    """What the model is on this pod, before the plan is carried out; `refusal` is why its settings are not
+    taken there."""
     identity = claim.identity
     resident, load = inventory.residents.get(identity), inventory.loads.get(identity)
     eviction = inventory.evictions.get(identity)
     commit = resident.commit if resident else None
-    if resident and not leaving and (applied or not claim.pinned or not _differs(claim, resident)):
+    if (
+        resident
+        and not leaving
+        and refusal is None
+        and (applied or not claim.pinned or not _differs(claim, resident))
+    ):
         return Replica("Loaded", "Loaded", "", True, commit, eviction)
 
     def as_it_is(state: State, reason: str, message: str) -> Replica:
         return Replica(state, reason, message, resident is not None and not leaving, commit, eviction)
 
+    if refusal is not None:
+        return as_it_is("Failed", "SettingsRefused", refusal)
     if load and not leaving:
         return as_it_is("Loading", "Loading", load.progress)
     record = desired.blocked(identity, now)

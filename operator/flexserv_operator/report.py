@@ -9,7 +9,7 @@ from typing import Any
 from flexserv_operator.api_server import ApiServer
 from flexserv_operator.cluster import View
 from flexserv_operator.desired import Model
-from flexserv_operator.errors import ApiServerError, ObjectChanged, ObjectGone
+from flexserv_operator.errors import ApiServerError, ApiServerUnreachable, ObjectChanged, ObjectGone
 from flexserv_operator.inventory import Identity
 from flexserv_operator.lanes import Lane
 from flexserv_operator.metrics import Metrics
@@ -53,6 +53,10 @@ def compose(
             problem = ("BackendNotFound", f"there is no Service {service} in this namespace")
         elif uid in desired.conflicts:
             problem = ("Conflict", desired.conflicts[uid])
+        if claim and problem is None and any(lane.may_tell(claim) for lane in by_name):
+            # Soon there is something true to say about this generation; until then the last word stands.
+            reports.append(Report(model, before, before))
+            continue
         replicas = {lane.pod.name: lane.replica(claim.identity) for lane in by_name} if claim else {}
         record = records.get(model.identity)
         status = build(model, before, claim, service, replicas, now, problem=problem, quarantine=record)
@@ -76,6 +80,7 @@ class Reporter:
         self._clock = clock
         self._written: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._slots = asyncio.Semaphore(WRITES_AT_A_TIME)
+        self._away = False
 
     def latest(self, uid: str, seen: Mapping[str, Any]) -> Mapping[str, Any]:
         """The newest known status, where the watch has `seen`."""
@@ -83,8 +88,12 @@ class Reporter:
         return written if self._clock() - at < ECHO_S else seen
 
     async def write(self, reports: Sequence[Report]) -> bool:
-        """Write what changed; false if something is left to a later cycle."""
-        self._metrics.show_phases(report.status["phase"] for report in reports)
+        """Write what changed; false if something is left to a later cycle.
+
+        While the API server is away this takes as long as one write, however many there are to do.
+        """
+        self._away = False
+        self._metrics.show_phases(report.status.get("phase", "Pending") for report in reports)
         present = {report.model.uid for report in reports}
         self._written = {uid: entry for uid, entry in self._written.items() if uid in present}
         changed = [report for report in reports if report.before != report.status]
@@ -102,10 +111,15 @@ class Reporter:
         if not worth_writing(old, new, last_write, self._clock()):
             return False
         async with self._slots:
+            if self._away:
+                return False
             try:
                 await self._api.patch_status(model, merge_patch(old, new))
             except (ObjectGone, ObjectChanged):
                 return False  # the watch is about to say so
+            except ApiServerUnreachable:
+                self._away = True
+                raise
             self._written[model.uid] = (new, self._clock())
             event = transition(old, new)
             if event:

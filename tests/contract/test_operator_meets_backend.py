@@ -98,6 +98,15 @@ async def test_a_declaration_comes_back_by_its_hash_and_opens_the_door_to_reques
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_declared")
 
 
+async def test_a_declaration_with_settings_that_cannot_be_names_the_entry(server, client, inventory) -> None:
+    bad = model("tiny-random-gpt2", chat_template_kwargs={"tokenize": False})
+    declaration = wanted(bad, model("tiny-random-llama")).declaration(time.time())
+    with pytest.raises(BackendRefused, match="tokenize") as refusal:
+        await client.declare(server.base_url, (await inventory()).instance_id, declaration)
+    assert refusal.value.entry is not None
+    assert declaration["models"][refusal.value.entry]["model_id"] == bad.identity.model_id
+
+
 async def test_a_load_is_seen_through_to_the_end_with_the_owner_and_bytes_of_the_claim(
     server, client, inventory
 ) -> None:

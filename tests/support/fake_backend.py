@@ -23,10 +23,11 @@ LOAD_TIME = ("dtype", "quantization", "attn_implementation", "trust_remote_code"
 class Refusal(Exception):
     """An error answer of the contract."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.param = param
 
 
 @dataclass
@@ -52,6 +53,10 @@ class FakeBackend:
     """Loads of these model ids end with that code."""
     refuse: Refusal | None = None
     """Every POST is answered with this."""
+    unacceptable: dict[str, str] = field(default_factory=dict)
+    """Settings of these model ids are refused, with that message."""
+    slowness: float = 0.0
+    """Seconds that every answer takes."""
     hang: bool = False
     """Nothing is answered."""
     lie: Any = None
@@ -158,6 +163,7 @@ class FakeBackend:
 
     def _load(self, body: dict[str, Any]) -> tuple[int, Any]:
         key = _key(body)
+        self._check(body, "")
         self.crashed = [crashed for crashed in self.crashed if crashed != key]
         resident = self.residents.get(key)
         if resident is not None:
@@ -175,7 +181,15 @@ class FakeBackend:
             self._drop(key, "manual")
         return 200, {"unloaded": [_named(key)]}
 
+    def _check(self, entry: dict[str, Any], place: str) -> None:
+        message = self.unacceptable.get(entry["model_id"])
+        if message:
+            param = f"{place}chat_template_kwargs"
+            raise Refusal(400, "invalid_request", f"{param}: {message}", param)
+
     def _declare(self, body: dict[str, Any]) -> tuple[int, Any]:
+        for index, entry in enumerate(body["models"]):
+            self._check(entry, f"models[{index}].")
         self.declared = {_key(entry): entry for entry in body["models"]}
         self.declared_hash = body["hash"]
         for key, entry in self.declared.items():
@@ -288,6 +302,7 @@ async def _answer(backend: FakeBackend, request: web.Request) -> web.StreamRespo
     backend.calls.append(Call(request.method, request.path, instance, body, time.time()))
     if backend.hang:
         await asyncio.sleep(60)
+    await asyncio.sleep(backend.slowness)
     if request.method == "GET":
         lie = backend.lie
         if isinstance(lie, bytes):
@@ -298,7 +313,8 @@ async def _answer(backend: FakeBackend, request: web.Request) -> web.StreamRespo
             raise Refusal(409, "wrong_instance", f"this is {backend.instance_id}")
         status, content = backend.post(request.path, body)
     except Refusal as refusal:
-        error = {"message": str(refusal), "type": "server_error", "param": None, "code": refusal.code}
+        named = {"param": refusal.param, "code": refusal.code}
+        error = {"message": str(refusal), "type": "server_error", **named}
         return web.json_response({"error": error}, status=refusal.status)
     return web.json_response(content, status=status)
 

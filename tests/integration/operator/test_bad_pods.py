@@ -60,6 +60,32 @@ def test_a_pod_that_refuses_everything_is_asked_less_and_less(world: World):
     world.reaches("chat", "Loaded", timeout=20)
 
 
+def test_a_model_whose_settings_the_backend_refuses_disturbs_nobody_and_is_tried_again_once_edited(
+    world: World,
+):
+    backend = world.add_pod("pod-a", A, unacceptable={"org/odd": "'tokenize' cannot be set"})
+    world.start_operator(**FAST)
+    world.apply("odd", model="org/odd", residency="OnDemand", chatTemplateKwargs={"tokenize": False})
+    status = world.reaches("odd", "Failed", "SettingsRefused", timeout=20)
+    assert status["replicas"][0]["message"] == "chat_template_kwargs: 'tokenize' cannot be set"
+    assert world.condition("odd", "Stalled")["status"] == "True"
+
+    world.apply("chat", model="org/chat")
+    world.reaches("chat", "Loaded")
+    world.soon(lambda: backend.is_synced)
+    assert [key[1] for key in backend.declared] == ["org/chat"]
+
+    posts = len(backend.posts(""))
+    looks = len(backend.calls)
+    world.soon(lambda: len(backend.calls) >= looks + 4, timeout=15)
+    assert len(backend.posts("")) == posts
+
+    backend.unacceptable = {}
+    world.edit("odd", chatTemplateKwargs=None)
+    world.reaches("odd", "Standby")
+    assert {key[1] for key in backend.declared} == {"org/chat", "org/odd"}
+
+
 def test_a_pod_without_an_address_is_waited_for_in_peace(world: World):
     container = {"name": "backend", "image": "none"}
     body = {"metadata": {"name": "new", "labels": {"app": "flexserv"}}, "spec": {"containers": [container]}}

@@ -49,6 +49,32 @@ def test_objects_bear_no_finalizer_and_no_annotation_and_events_tell_the_transit
     assert time.monotonic() - begin < 1
 
 
+def test_a_change_counts_as_observed_only_when_the_pod_has_been_told(world: World):
+    backend = world.add_pod("pod-a", A)
+    world.start_operator(tick_seconds="1", poll_timeout_seconds="5")
+    world.apply("chat", model="org/chat", servedName="before")
+    world.reaches("chat", "Loaded", timeout=20)
+    backend.slowness = 1.0
+    world.edit("chat", servedName="after")
+    world.soon(lambda: world.condition("chat", "Ready")["observedGeneration"] == 2)
+    assert backend.declared[("serve", "org/chat", None)]["served_name"] == "after"
+
+
+def test_a_restarted_operator_waits_for_a_slow_pod_before_it_calls_anything_unreachable(world: World):
+    backend = world.add_pod("pod-a", A)
+    operator = world.start_operator(**FAST)
+    world.apply("chat", model="org/chat")
+    world.reaches("chat", "Loaded", timeout=20)
+    operator.stop()
+    backend.slowness = 1.5
+    version, told = world.get("chat")["metadata"]["resourceVersion"], len(world.events("chat"))
+    looks = len(backend.calls)
+    world.start_operator(tick_seconds="1", poll_timeout_seconds="5")
+    world.soon(lambda: len(backend.calls) >= looks + 3, timeout=20)
+    assert world.get("chat")["metadata"]["resourceVersion"] == version
+    assert len(world.events("chat")) == told
+
+
 def test_nothing_is_written_when_nothing_changes(world: World):
     backend = world.add_pod("pod-a", A, fail_with={"org/missing": "model_not_found"})
     operator = world.start_operator(**FAST)

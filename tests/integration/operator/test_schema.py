@@ -37,6 +37,8 @@ def test_good_ones(world: World, spec: dict):
         ({"model": "org/m", "revision": "a b"}, ["spec.revision", "branch, tag or commit"]),
         ({"model": "/m", "revision": "v1"}, ["spec.revision", "remove spec.revision"]),
         ({"model": "org/m", "servedName": "a b"}, ["spec.servedName", "letters"]),
+        ({"model": "org/m", "servedName": "https://x/y"}, ["spec.servedName", "URL"]),
+        ({"model": "org/m", "servedName": "a/../b"}, ["spec.servedName", "'..'"]),
         ({"model": "org/m", "residency": "Always"}, ["spec.residency", "Pinned", "OnDemand"]),
         (
             {"model": "org/m", "idleTimeoutSeconds": 5},

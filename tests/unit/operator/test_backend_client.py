@@ -132,6 +132,17 @@ async def test_a_refusal_has_the_code_of_its_body_or_of_its_status(serve, client
     assert (raised.value.status, raised.value.code) == (404, code)
 
 
+@pytest.mark.parametrize(
+    ("param", "entry"),
+    [("models[12].served_name", 12), ("models[3]", 3), ("models", None), ("served_name", None), (None, None)],
+)
+async def test_a_refusal_of_the_declared_list_says_which_entry_is_at_fault(serve, client, param, entry):
+    url = await serve(answer_json({"error": {"code": None, "message": "no", "param": param}}, 400))
+    with pytest.raises(BackendRefused) as refusal:
+        await client.declare(url, "i-1", {"models": [], "hash": "x"})
+    assert refusal.value.entry == entry
+
+
 async def test_every_mutation_names_the_instance_that_it_is_meant_for(serve, client):
     seen = []
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from flexserv_operator.decide import Memory, rejected
+from flexserv_operator.decide import Memory, Refusal, rejected, standing
 from flexserv_operator.quarantine import NONE, Crash, Quarantine
 
 from tests.support.operator_values import (
@@ -547,3 +547,34 @@ def test_twice_of_what_fits_settles_by_priority_and_stays_settled(order):
     assert pod.residents == ["high"]
     assert len(pod.unloads) == unloads_when_settled <= 2
     assert pod.loads <= 20
+
+
+def refused(wanted):
+    """The memory of a pod that takes none of the settings of the first claim."""
+    claim = wanted.claims[0]
+    return Memory(instance="i-1", refusals={claim.identity: Refusal(claim, "dtype: no such type")})
+
+
+@pytest.mark.parametrize("wanted", [PINNED, ON_DEMAND], ids=["pinned", "on demand"])
+@pytest.mark.parametrize("there", [True, False], ids=["there", "not there"])
+def test_a_model_whose_settings_are_refused_is_failed_and_left_as_it_is(wanted, there):
+    seen = inventory(*([resident("a")] if there else []), synced=False)
+    plan = decide(wanted, seen, refused(wanted))
+    assert spoken(plan.actions) == ["synced"]
+    assert state(plan) == "Failed SettingsRefused"
+    assert [replica.resident for replica in plan.replicas.values()] == [there]
+
+
+def test_a_refusal_stands_until_the_model_is_edited_or_another_backend_comes_up():
+    memory = refused(PINNED)
+    assert standing(PINNED, inventory(), memory) == memory.refusals
+    assert standing(desired(model("a", generation=2)), inventory(), memory) == {}
+    assert standing(desired(model("b")), inventory(), memory) == {}
+    assert standing(PINNED, inventory(instance_id="i-2"), memory) == {}
+
+
+def test_what_is_left_out_of_the_declared_list_changes_its_hash():
+    both = desired(model("a"), model("b"))
+    left = both.declaration(NOW, {both.claims[0].identity})
+    assert [entry["model_id"] for entry in left["models"]] == ["org/b"]
+    assert left["hash"] == desired(model("b")).declaration(NOW)["hash"]
