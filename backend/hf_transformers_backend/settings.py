@@ -10,7 +10,6 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
@@ -158,16 +157,6 @@ class Settings(BaseSettings):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """One line of the reference table."""
-
-    flag: str
-    env: str
-    default: str
-    help: str
-
-
 def flag_of(name: str) -> str:
     """`model_timeout` → `--model-timeout`."""
     return "--" + name.replace("_", "-")
@@ -176,14 +165,6 @@ def flag_of(name: str) -> str:
 def env_of(name: str) -> str:
     """`model_timeout` → `FLEXSERV_MODEL_TIMEOUT`."""
     return ENV_PREFIX + name.upper()
-
-
-def setting_rows() -> tuple[SettingRow, ...]:
-    """The reference table of all settings, in declaration order."""
-    return tuple(
-        SettingRow(flag_of(name), env_of(name), _default_text(field), field.description or "")
-        for name, field in Settings.model_fields.items()
-    )
 
 
 def parse_settings(argv: Sequence[str]) -> Settings:
