@@ -20,10 +20,9 @@ from hf_transformers_backend.generation.speech import (
     transcribe,
 )
 from hf_transformers_backend.generation.transcription import TranscriptionAsked, understand_transcription
-from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
+from hf_transformers_backend.request_metrics import RequestMetrics
+from hf_transformers_backend.routes.accounting import answer_counted, refusals_counted
 from hf_transformers_backend.routes.openapi import form_body
-from hf_transformers_backend.routes.refusals import refusals_counted
-from hf_transformers_backend.routes.text import CLIENT_CLOSED_REQUEST, status_of
 from hf_transformers_backend.routes.upload_form import read_form
 from hf_transformers_backend.schemas.media import TranscriptionRequest
 
@@ -44,21 +43,19 @@ def add_transcriptions(router: APIRouter, backend: "Backend", engines: Engines) 
                 form.fields, block_unexpected=backend.settings.block_on_unexpected_fields
             )
         served = ServedRequest(backend.residency, engines, asked.model)
-        code = 500
         try:
-            transcript = await until_disconnect(request.receive, _transcript(served, asked, form.file))
-            metrics.count_tokens(served.label, generated=transcript.generated_tokens)
-            code = 200
-            return _response(transcript, asked)
-        except ClientGone:
-            code = CLIENT_CLOSED_REQUEST
-            return Response(status_code=code)
-        except Exception as error:
-            code = status_of(error)
-            raise
+            work = _answer(served, asked, form.file, metrics)
+            return await answer_counted(request, metrics, served, work)
         finally:
             served.close()
-            metrics.observe_request(request.url.path, code, served.label, served.cold, served.seconds)
+
+
+async def _answer(
+    served: ServedRequest, asked: TranscriptionAsked, data: bytes, metrics: RequestMetrics
+) -> Response:
+    transcript = await _transcript(served, asked, data)
+    metrics.count_tokens(served.label, generated=transcript.generated_tokens)
+    return _response(transcript, asked)
 
 
 async def _transcript(served: ServedRequest, asked: TranscriptionAsked, data: bytes) -> Transcript:

@@ -13,11 +13,9 @@ from hf_transformers_backend.generation.embedding import (
     understand_embeddings,
 )
 from hf_transformers_backend.generation.turns import Turns
-from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
+from hf_transformers_backend.routes.accounting import answer_counted, refusals_counted
 from hf_transformers_backend.routes.json_request import read_json
 from hf_transformers_backend.routes.openapi import json_body
-from hf_transformers_backend.routes.refusals import refusals_counted
-from hf_transformers_backend.routes.text import CLIENT_CLOSED_REQUEST, status_of
 from hf_transformers_backend.schemas.media import EmbeddingsRequest
 
 if TYPE_CHECKING:
@@ -36,28 +34,22 @@ def add_embeddings(router: APIRouter, backend: "Backend") -> None:
             asked = understand_embeddings(
                 await read_json(request), block_unexpected=backend.settings.block_on_unexpected_fields
             )
-        arrived = time.monotonic()
-        use = Use()
-        code = 500
-        try:
-            body = await until_disconnect(request.receive, encoders.answer(asked, use))
-            code = 200
-            return JSONResponse(body)
-        except ClientGone:
-            code = CLIENT_CLOSED_REQUEST
-            return Response(status_code=code)
-        except Exception as error:
-            code = status_of(error)
-            raise
-        finally:
-            metrics.observe_request(request.url.path, code, use.label, use.cold, time.monotonic() - arrived)
+        use = EncoderUse()
+        return await answer_counted(request, metrics, use, encoders.answer(asked, use))
 
 
-class Use:
-    """What metrics want to know of a request's model."""
+class EncoderUse:
+    """What metrics want to know of a request for an encoder."""
 
-    label: str | None = None
-    cold = False
+    def __init__(self) -> None:
+        self._arrived = time.monotonic()
+        self.label: str | None = None
+        self.cold = False
+
+    @property
+    def seconds(self) -> float:
+        """Since the request arrived."""
+        return time.monotonic() - self._arrived
 
 
 class Encoders:
@@ -69,8 +61,8 @@ class Encoders:
         self._max_queue = backend.settings.max_queue
         self._turns: dict[str, Turns] = {}
 
-    async def answer(self, asked: EmbeddingsAsked, use: Use) -> dict[str, Any]:
-        """The body of the answer. The lease and the place in the queue last until the thread is done."""
+    async def answer(self, asked: EmbeddingsAsked, use: EncoderUse) -> Response:
+        """The answer. The lease and the place in the queue last until the thread is done."""
         with self._metrics.waiting:
             lease = await self._residency.acquire(asked.model, "embedding")
         use.label, use.cold = lease.label, lease.cold
@@ -86,7 +78,9 @@ class Encoders:
         job.add_done_callback(lambda _: lease.release())
         batch = await asyncio.wrap_future(job)
         self._metrics.count_tokens(use.label, prompt=batch.prompt_tokens)
-        return embeddings_answer(lease.requested, batch.vectors, batch.prompt_tokens, as_base64=asked.base64)
+        return JSONResponse(
+            embeddings_answer(lease.requested, batch.vectors, batch.prompt_tokens, as_base64=asked.base64)
+        )
 
     def _of(self, encoder: Any) -> Turns:
         turns = self._turns.get(encoder.key)

@@ -13,12 +13,12 @@ from hf_transformers_backend.generation.completion import understand_completion
 from hf_transformers_backend.generation.engines import Engines
 from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.request_metrics import RequestMetrics
+from hf_transformers_backend.routes.accounting import refusals_counted
 from hf_transformers_backend.routes.audio import add_transcriptions
 from hf_transformers_backend.routes.catalog import add_catalog
 from hf_transformers_backend.routes.embeddings import add_embeddings
 from hf_transformers_backend.routes.json_request import read_json
 from hf_transformers_backend.routes.openapi import json_body
-from hf_transformers_backend.routes.refusals import refusals_counted
 from hf_transformers_backend.routes.text import Form, TextRoutes
 from hf_transformers_backend.schemas.completions import ChatRequest, CompletionRequest
 from hf_transformers_backend.schemas.responses import ResponsesRequest

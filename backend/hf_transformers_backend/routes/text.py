@@ -3,7 +3,6 @@
 Begin, then answer whole or as a stream, and account for it in every case.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +10,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hf_transformers_backend.errors import FlexServError
 from hf_transformers_backend.generation.engines import Engines
 from hf_transformers_backend.generation.request import GenerationRequest
 from hf_transformers_backend.generation.serving import IndexedEvent, Leases, ServedRequest, TextAnswer
 from hf_transformers_backend.generation.sse import StreamWriter, write_stream
 from hf_transformers_backend.request_metrics import RequestMetrics
+from hf_transformers_backend.routes.accounting import CLIENT_CLOSED_REQUEST, status_of
 from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
 from hf_transformers_backend.routes.event_stream import EventStreamResponse
-
-CLIENT_CLOSED_REQUEST = 499
-"""The status that a gone client would have got; it only shows in metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +67,6 @@ class TextRoutes:
 
     def _observe(self, route: str, served: ServedRequest, code: int) -> None:
         self._metrics.observe_request(route, code, served.label, served.cold, served.seconds)
-
-
-def status_of(error: BaseException) -> int:
-    """The HTTP status that an error becomes."""
-    if isinstance(error, FlexServError):
-        return error.status
-    return CLIENT_CLOSED_REQUEST if isinstance(error, ClientGone | asyncio.CancelledError) else 500
 
 
 async def _collected(answer: TextAnswer) -> list[IndexedEvent]:
