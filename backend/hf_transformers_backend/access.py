@@ -7,6 +7,7 @@ A pure-ASGI middleware in front of the routes, so that nothing of a refused body
 import hmac
 import logging
 from pathlib import Path
+from typing import Literal
 
 from fastapi.responses import JSONResponse
 from pydantic import SecretStr
@@ -36,6 +37,8 @@ ADMIN_PATHS = frozenset(
 BODY_OPTIONAL = frozenset({"/v1/flexserv/synced", "/reset"})
 ALWAYS_OPEN = frozenset({"/v1/flexserv/health"})
 GUARDED_OUTSIDE_V1 = frozenset({"/load_model", "/reset"})
+
+Rights = Literal["none", "user", "admin"]
 
 
 class Token:
@@ -85,20 +88,24 @@ class AccessPolicy:
         if method == "POST" and (path in ADMIN_PATHS or path in GUARDED_OUTSIDE_V1):
             _check_mutation(path, headers)
 
+    def rights(self, headers: Headers) -> Rights:
+        """What the token in the headers allows. Without an admin token whoever may read may also change."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        given = given.strip() if scheme.lower() == "bearer" else ""
+        if self._admin.is_set and given and self._admin.matches(given):
+            return "admin"
+        if self._user.is_set and not (given and self._user.matches(given)):
+            return "none"
+        return "user" if self._admin.is_set else "admin"
+
     def _check_token(self, method: str, path: str, headers: Headers) -> None:
         if path in ALWAYS_OPEN or not (path.startswith("/v1/") or path in GUARDED_OUTSIDE_V1):
             return
         needs_admin = method == "POST" and path in ADMIN_PATHS and self._admin.is_set
-        if not needs_admin and not self._user.is_set:
-            return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        given = given.strip() if scheme.lower() == "bearer" else ""
-        if self._admin.is_set and given and self._admin.matches(given):
-            return
-        if not needs_admin and given and self._user.matches(given):
-            return
-        which = "the admin token" if needs_admin else "a token"
-        raise Unauthorized(f"{which} is needed: send 'Authorization: Bearer <token>'")
+        rights = self.rights(headers)
+        if rights == "none" or (needs_admin and rights != "admin"):
+            which = "the admin token" if needs_admin else "a token"
+            raise Unauthorized(f"{which} is needed: send 'Authorization: Bearer <token>'")
 
 
 def _check_mutation(path: str, headers: Headers) -> None:

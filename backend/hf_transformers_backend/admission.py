@@ -1,69 +1,157 @@
 """Does a load fit, and who must go for it: pure decisions over numbers.
 
-A size that the files do not tell is admitted: refusing what would fit is worse than a load that fails by
-itself. Models make room only when they are neither pinned nor in use, least recently used first, and only if
-that is enough.
+What is free under the thresholds counts, on the devices that the load may use. A size that nothing tells is
+admitted: refusing what would fit is worse than a load that fails by itself. Models make room only when they
+are neither pinned nor in use, least recently used first, and only if that is enough. The older self of a
+model that is loaded anew goes before all others. Memory that models on their way out hold is waited for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hf_transformers_backend.identity import ModelIdentity
+
+LOAD_MARGIN_RATIO = 0.05
+"""What a load takes beyond its weights: buffers, the allocator's rounding, the first activations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The memory that a load would land in. Without a `threshold_ratio` its free bytes are the limit."""
+    """One memory that a load may use. `threshold_ratio` of its total is the limit, or what is free."""
 
     device: str
     free_bytes: int
     used_bytes: int
     total_bytes: int
-    threshold_ratio: float | None = None
+    threshold_ratio: float = 1.0
 
     @property
     def available_bytes(self) -> int:
         """Bytes that a load may take now."""
-        if self.threshold_ratio is None:
-            return max(self.free_bytes, 0)
-        return max(min(self.free_bytes, int(self.total_bytes * self.threshold_ratio) - self.used_bytes), 0)
+        return self.available_after(0)
+
+    def available_after(self, freed_bytes: int) -> int:
+        """Bytes that a load may take once `freed_bytes` are given back."""
+        below = int(self.total_bytes * self.threshold_ratio) - self.used_bytes
+        return max(min(self.free_bytes, below) + freed_bytes, 0)
+
+
+Lacking = Literal["memory", "count"]
+Stance = Literal["idle", "fixed", "replaced", "leaving"]
+"""idle may make room. fixed may not: pinned or in use. replaced is the newcomer's older self, which goes
+anyway. leaving is on its way out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A resident model as admission sees it; `bytes` are those on the device in question."""
+    """A model in memory as admission sees it, with its bytes per device."""
 
     identity: ModelIdentity
-    bytes: int
-    movable: bool
+    held_bytes: Mapping[str, int]
     last_used_at: float
+    stance: Stance = "idle"
+    in_use: bool = False
+
+    def on(self, device: str) -> int:
+        """Bytes on `cuda:0`, or on all of `cuda`."""
+        return sum(
+            held for name, held in self.held_bytes.items() if name == device or name.startswith(f"{device}:")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The decision; `make_room` lists who goes first, in order."""
+    """The decision. `make_room` lists who goes first, in order; with `wait` that is at most the older self.
 
-    admitted: bool
+    A refusal is for want of `memory`, or because `count` models are the most that there may be.
+    """
+
+    verdict: Literal["admit", "wait", "refuse"]
     make_room: tuple[ModelIdentity, ...] = ()
     needed_bytes: int | None = None
     available_bytes: int | None = None
+    lacking: Lacking | None = None
 
 
-def decide(needed_bytes: int | None, room: Room | None, occupants: Sequence[Occupant]) -> Admission:
-    """Admit a load of `needed_bytes` into `room`, perhaps after others made place, or refuse it with the
-    numbers.
+def with_margin(weights_bytes: int | None) -> int | None:
+    """What a load of these weights takes in all."""
+    return None if weights_bytes is None else int(weights_bytes * (1 + LOAD_MARGIN_RATIO))
+
+
+def decide(
+    needed_bytes: int | None, rooms: Sequence[Room], occupants: Sequence[Occupant], max_models: int = 0
+) -> Admission:
+    """Admit a load of `needed_bytes` into `rooms`, at once, or after others have left, or refuse it.
+
+    Unknown `needed_bytes` or no `rooms` mean that memory is no question. `max_models` 0 is no cap.
     """
-    if needed_bytes is None or room is None:
-        return Admission(True, needed_bytes=needed_bytes)
-    available = room.available_bytes
-    missing = needed_bytes - available
+    demand = _Demand(needed_bytes, rooms, occupants, max_models)
+    available = demand.available_after(())
+    going: list[Occupant] = []
+    for occupant in sorted(occupants, key=_order):
+        lacking = demand.lacking_after(going)
+        if lacking and occupant.stance != "fixed" and demand.helps(occupant, lacking):
+            going.append(occupant)
+    lacking = demand.lacking_after(going)
+    if lacking:
+        return Admission("refuse", (), needed_bytes, available, lacking[0])
+    if any(occupant.stance == "leaving" or occupant.in_use for occupant in going):
+        replaced = tuple(one.identity for one in going if one.stance == "replaced")
+        return Admission("wait", replaced, needed_bytes, available)
+    return Admission("admit", tuple(one.identity for one in going), needed_bytes, available)
+
+
+def relief(
+    needed_bytes: int | None, rooms: Sequence[Room], occupants: Sequence[Occupant]
+) -> tuple[ModelIdentity, ...]:
+    """Idle models to unload after memory ran out: as many as hold `needed_bytes`, all if that is unknown."""
     going: list[ModelIdentity] = []
-    for occupant in sorted(occupants, key=lambda occupant: occupant.last_used_at):
-        if missing <= 0:
-            break
-        if occupant.movable and occupant.bytes > 0:
+    freed = 0
+    for occupant in sorted(occupants, key=_order):
+        held = sum(occupant.on(room.device) for room in rooms) if rooms else sum(occupant.held_bytes.values())
+        enough = needed_bytes is not None and freed >= needed_bytes
+        if occupant.stance == "idle" and held and not enough:
             going.append(occupant.identity)
-            missing -= occupant.bytes
-    if missing > 0:
-        return Admission(False, needed_bytes=needed_bytes, available_bytes=available)
-    return Admission(True, tuple(going), needed_bytes, available)
+            freed += held
+    return tuple(going)
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    needed_bytes: int | None
+    rooms: Sequence[Room]
+    occupants: Sequence[Occupant]
+    max_models: int
+
+    def available_after(self, gone: Sequence[Occupant]) -> int | None:
+        if self.needed_bytes is None or not self.rooms:
+            return None
+        return sum(
+            room.available_after(sum(occupant.on(room.device) for occupant in gone)) for room in self.rooms
+        )
+
+    def lacking_after(self, gone: Sequence[Occupant]) -> list[Lacking]:
+        lacking: list[Lacking] = []
+        staying = sum(one.stance != "replaced" for one in self.occupants if one not in gone)
+        if self.max_models and staying >= self.max_models:
+            lacking.append("count")
+        available = self.available_after(gone)
+        if available is not None and self.needed_bytes is not None and available < self.needed_bytes:
+            lacking.append("memory")
+        return lacking
+
+    def helps(self, occupant: Occupant, lacking: Sequence[Lacking]) -> bool:
+        if "count" in lacking and occupant.stance != "replaced":
+            return True
+        return "memory" in lacking and any(occupant.on(room.device) > 0 for room in self.rooms)
+
+
+def _order(occupant: Occupant) -> tuple[int, float]:
+    """Who goes first: what is coming back this moment anyway, the older self, idle ones, what needs patience.
+
+    Least recently used first within each.
+    """
+    if occupant.stance == "leaving":
+        return (3 if occupant.in_use else 0, occupant.last_used_at)
+    return (1 if occupant.stance == "replaced" else 2, occupant.last_used_at)

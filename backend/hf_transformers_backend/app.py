@@ -9,38 +9,54 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from hf_transformers_backend import __version__
 from hf_transformers_backend.access import AccessMiddleware, AccessPolicy, error_response
 from hf_transformers_backend.activity import ActivityMiddleware, ActivityTracker
 from hf_transformers_backend.backend import Backend
 from hf_transformers_backend.boundary import BodyLimitMiddleware, FaultMiddleware
+from hf_transformers_backend.device_fault import DeviceHealth
 from hf_transformers_backend.errors import BadRequest, FlexServError
 from hf_transformers_backend.lifecycle import Lifecycle
 from hf_transformers_backend.memory_monitor import MemoryMonitor
-from hf_transformers_backend.memory_room import measure_room
+from hf_transformers_backend.memory_room import measure_rooms
 from hf_transformers_backend.metrics import build_metrics
 from hf_transformers_backend.model_loader import ModelLoader
+from hf_transformers_backend.request_log import RequestLogMiddleware
 from hf_transformers_backend.residency import Residency
-from hf_transformers_backend.routes import flexserv, meta, openai
+from hf_transformers_backend.routes import flexserv, meta, openai, page
+from hf_transformers_backend.routes.openapi import DescribedApi
 from hf_transformers_backend.settings import Settings
+from hf_transformers_backend.upstream.batch_pool import pool_limits
+from hf_transformers_backend.upstream.placement import resolve_device
 
 CLOSE_SECONDS = 5.0
 
 
 def build_backend(settings: Settings) -> Backend:
     """All parts, none of them started."""
+    health = DeviceHealth()
+    device = resolve_device(settings.device)
+    pool = pool_limits(settings)
     residency = Residency(
         settings,
-        ModelLoader(settings.device),
-        room=lambda: measure_room(settings),
+        ModelLoader(
+            settings.device,
+            settings.cache_limit_bytes,
+            0 if pool is None else pool.known_tokens(on_cpu=device == "cpu"),
+        ),
+        rooms=lambda kind: measure_rooms(settings, device, kind),
         cached_models=_cached_models,
+        health=health,
     )
     activity = ActivityTracker()
-    lifecycle = Lifecycle(settings, residency)
+    lifecycle = Lifecycle(settings, residency, health=health)
     monitor = None
     if settings.oom_monitor:
-        monitor = MemoryMonitor(residency, settings, active_requests=lambda: activity.active)
+        monitor = MemoryMonitor(
+            residency, settings, watch_vram=device != "cpu", active_requests=lambda: activity.active
+        )
     metrics = build_metrics(
         residency,
         activity,
@@ -48,7 +64,8 @@ def build_backend(settings: Settings) -> Backend:
         lifecycle.is_ready,
         pressures=None if monitor is None else lambda: monitor.pressures,
     )
-    return Backend(settings, residency, activity, metrics, lifecycle, monitor)
+    access = AccessPolicy(settings, lifecycle.instance_id)
+    return Backend(settings, residency, activity, metrics, lifecycle, access, health, monitor)
 
 
 def build_app(settings: Settings) -> FastAPI:
@@ -56,29 +73,47 @@ def build_app(settings: Settings) -> FastAPI:
     the parts.
     """
     backend = build_backend(settings)
-    app = FastAPI(
+    app = DescribedApi(
         title="FlexServ backend",
         version=__version__,
         description="transformers models behind the OpenAI API, and their residency under /v1/flexserv.",
         lifespan=lambda _app: _lifespan(backend),
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.backend = backend
-    for router in (flexserv.build_router(backend), openai.build_router(backend), meta.build_router(backend)):
+    for router in (
+        flexserv.build_router(backend),
+        openai.build_router(backend),
+        meta.build_router(backend),
+        page.build_router(),
+    ):
         app.include_router(router)
     app.add_exception_handler(FlexServError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
     # The last one added is the outermost.
-    app.add_middleware(AccessMiddleware, policy=AccessPolicy(settings, backend.lifecycle.instance_id))
+    app.add_middleware(AccessMiddleware, policy=backend.access)
     app.add_middleware(BodyLimitMiddleware, limit_bytes=settings.max_request_bytes)
-    app.add_middleware(FaultMiddleware, is_draining=lambda: backend.lifecycle.is_draining)
+    app.add_middleware(
+        FaultMiddleware, is_draining=lambda: backend.lifecycle.is_draining, failed_with=backend.health.note
+    )
     app.add_middleware(ActivityMiddleware, tracker=backend.activity)
+    app.add_middleware(RequestLogMiddleware)
+    if settings.enable_cors:
+        # No cookies: a gateway's session must not become usable by every page that its user looks at.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=["*"],
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["Retry-After", "X-Request-Id"],
+        )
     return app
 
 
 def _cached_models() -> list[tuple[str, int]]:
-    from hf_transformers_backend.hub import cached_models
+    from hf_transformers_backend.hub_cache import cached_models
 
     return cached_models()
 

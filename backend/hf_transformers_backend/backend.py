@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from hf_transformers_backend.access import AccessPolicy
 from hf_transformers_backend.activity import ActivityTracker
+from hf_transformers_backend.device_fault import DeviceHealth
 from hf_transformers_backend.lifecycle import Lifecycle
 from hf_transformers_backend.memory_monitor import MemoryMonitor
 from hf_transformers_backend.metrics import Metrics
@@ -19,4 +21,6 @@ class Backend:
     activity: ActivityTracker
     metrics: Metrics
     lifecycle: Lifecycle
+    access: AccessPolicy
+    health: DeviceHealth
     monitor: MemoryMonitor | None

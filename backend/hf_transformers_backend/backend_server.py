@@ -17,19 +17,21 @@ if __package__ in (None, ""):
     ]
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.log_lines import adopt_loggers_of_libraries, configure_logging, last_words
 from hf_transformers_backend.residency.directory import Directory
 from hf_transformers_backend.settings import PROGRAM, Settings, settings_or_exit
 from hf_transformers_backend.upstream.version import UnsupportedTransformers, check_transformers_version
 
 BACKLOG = 2048
-NOISY_LOGGERS = ("httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; the exit code is 0 after a clean stop, 2 if the settings cannot be used."""
     settings = settings_or_exit(sys.argv[1:] if argv is None else argv)
-    configure_logging(settings)
+    configure_logging(settings.log_level, settings.log_format)
     leave_when_told()
+    # By default CUDA numbers the fastest GPU first, and NVML, which tells how full they are, by PCI bus.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
         check_transformers_version()
         Directory.check(settings)
@@ -37,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from hf_transformers_backend.upstream.placement import check_device
 
             check_device(settings.device)
+        if settings.chat_template_kwargs:
+            from hf_transformers_backend.generation.template import check_template_names
+
+            check_template_names(settings.chat_template_kwargs, "--chat-template-kwargs")
         listener = open_socket(settings)
     except (UnsupportedTransformers, BadRequest, OSError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -45,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if isinstance(error, OSError)
             else ""
         )
-        print(f"{PROGRAM}: error: {where}{reason}", file=sys.stderr)
+        last_words(f"{PROGRAM}: error: {where}{reason}")
         return 2
     return serve(settings, listener)
 
@@ -54,17 +60,18 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     """Build the application and run it on `listener`."""
     import uvicorn
 
+    from hf_transformers_backend import heap
     from hf_transformers_backend.app import build_app
     from hf_transformers_backend.server import DrainingServer
 
+    heap.keep_large_blocks_apart()
     app = build_app(settings)
+    adopt_loggers_of_libraries()
     # What the imports made stays for good. Leaving it out makes the collection at each unload short: it stops
     # all threads.
     gc.collect()
     gc.freeze()
-    config = uvicorn.Config(
-        app, log_config=None, access_log=settings.log_level == "debug", backlog=BACKLOG, server_header=False
-    )
+    config = uvicorn.Config(app, log_config=None, access_log=False, backlog=BACKLOG, server_header=False)
     server = DrainingServer(config, app.state.backend)
     server.run(sockets=[listener])
     server.ended()
@@ -89,7 +96,9 @@ def leave_when_told() -> None:
 def open_socket(settings: Settings) -> socket.socket:
     """Bind first, so that a taken port is one line on stderr and nothing has been started."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sends at once (TCP_NODELAY): else the second part of an answer waits
+    # 40 ms for the client's acknowledgement of the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
@@ -97,17 +106,6 @@ def open_socket(settings: Settings) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def configure_logging(settings: Settings) -> None:
-    """Everything goes to stderr in one format."""
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(max(logging.WARNING, logging.root.level))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,19 @@ BODY_IDLE_SECONDS = 60.0
 class FaultMiddleware:
     """An exception that nobody expected becomes a JSON 500, logged with its traceback; a stream is cut.
 
-    A request that the server's stop cancels becomes a 503, if its answer has not begun.
+    A request that the server's stop cancels becomes a 503, if its answer has not begun. `failed_with` is told
+    of every such exception.
     """
 
-    def __init__(self, app: App, is_draining: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        app: App,
+        is_draining: Callable[[], bool] = lambda: False,
+        failed_with: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
         self._app = app
         self._is_draining = is_draining
+        self._failed_with = failed_with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,8 +51,9 @@ class FaultMiddleware:
             if not self._is_draining():
                 raise
             if not started:
-                await error_response(_cut())(scope, receive, send)
-        except Exception:
+                await error_response(cut_by_shutdown())(scope, receive, send)
+        except Exception as error:
+            self._failed_with(error)
             if started:
                 raise
             logger.exception("%s %s failed", scope["method"], scope["path"])
@@ -53,7 +61,8 @@ class FaultMiddleware:
             await error_response(fault)(scope, receive, send)
 
 
-def _cut() -> FlexServError:
+def cut_by_shutdown() -> FlexServError:
+    """What a request gets that the server's stop could not wait for."""
     return Unavailable(
         "the server is shutting down and could not finish this request; ask another replica",
         code="draining",

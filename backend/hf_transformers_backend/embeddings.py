@@ -14,7 +14,8 @@ from hf_transformers_backend.errors import BadRequest, Unprocessable
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Source
 from hf_transformers_backend.model_settings import LoadSettings
-from hf_transformers_backend.upstream.placement import bytes_per_device, resolve_device
+from hf_transformers_backend.upstream.placement import bring_into_memory, bytes_per_device, resolve_device
+from hf_transformers_backend.upstream.processing import check_tokenizer
 from hf_transformers_backend.upstream.progress import progress_of_weights
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def load_encoder(
         ) from None
     if not model.supports("text"):
         raise Unprocessable(f"{identity} does not encode text, so it is no encoder here", param="kind")
+    check_tokenizer(identity, model.tokenizer)
     model.eval()
+    bring_into_memory(model, progress)
     devices = bytes_per_device(model)
     return Encoder(
         model=model,

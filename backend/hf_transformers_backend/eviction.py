@@ -5,6 +5,9 @@ pinned ones, lowest priority first. Never one that frees nothing on the pressed 
 never more than brings the reading to the threshold less a margin. After a round that did not help, a growing
 cool-down. Memory that is not ours to free is `external`: reported, and nothing is evicted for it. Under a
 container limit all memory is ours, and the order runs to its end.
+
+The policy `all` is simpler: at a threshold every model goes at once, whoever's memory it is, those in use
+with their last request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.settings.kinds import EvictionPolicy
 
 Resource = Literal["ram", "vram"]
 Scope = Literal["container", "node", "device"]
@@ -56,7 +60,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A resident model as the decision sees it; `held_bytes` per device, `last_used_at` on any clock."""
+    """A model in memory as the decision sees it; `held_bytes` per device, `last_used_at` on any clock.
+
+    One that is `leaving` was unloaded: its memory is ours until its last request ends, and it is no choice.
+    """
 
     identity: ModelIdentity
     held_bytes: Mapping[str, int]
@@ -64,6 +71,11 @@ class Candidate:
     priority: int
     last_used_at: float
     active_requests: int
+    leaving: bool = False
+
+    @property
+    def is_movable(self) -> bool:
+        return self.active_requests == 0 and not self.leaving
 
     def frees(self, device: str) -> int:
         return self.held_bytes.get(device, 0)
@@ -137,11 +149,18 @@ def decide(
     caches_released: bool,
     history: History,
     now: float,
+    policy: EvictionPolicy = "lru",
 ) -> Plan:
     """The next step for these readings. Pure; `now` and `history` are on the same clock."""
     pressed = [reading for reading in readings if reading.is_pressed]
     if not pressed:
         return Plan("nothing")
+    if policy == "all" and (everybody := [one for one in candidates if not one.leaving]):
+        return Plan(
+            "evict",
+            tuple(one.identity for one in sorted(everybody, key=_eviction_order)),
+            _pressures(pressed, candidates, refuses_work=False),
+        )
     if not caches_released:
         return Plan("release_caches", pressures=_pressures(pressed, candidates, refuses_work=False))
     ours = [reading for reading in pressed if is_ours(reading, candidates)]
@@ -174,11 +193,7 @@ def choose_victims(readings: Sequence[Reading], candidates: Sequence[Candidate])
         for candidate in sorted(candidates, key=_eviction_order):
             if _relief(victims, reading) >= reading.excess_bytes:
                 break
-            if (
-                candidate not in victims
-                and candidate.active_requests == 0
-                and candidate.frees(reading.device) > 0
-            ):
+            if candidate not in victims and candidate.is_movable and candidate.frees(reading.device) > 0:
                 victims.append(candidate)
     # A large one taken late can make a small one taken early needless: spare it, the most valuable first.
     for candidate in sorted(victims, key=_eviction_order, reverse=True):

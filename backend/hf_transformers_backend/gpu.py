@@ -1,14 +1,11 @@
-"""Accelerators as this process sees them: NVIDIA through NVML, Apple Silicon through torch.mps.
+"""Accelerators as this process sees them: what is told of each, what CUDA adds to it, and Apple Silicon's.
 
-`gpu_id` is the ordinal within the visible devices, as in torch's `cuda:<gpu_id>`. NVML is handed in: this
-module imports neither it nor torch, so it loads anywhere. A sensor that does not exist is None; a device that
-was lost stays in the list with `error` set. Nothing here raises for a device's sake.
+`gpu_id` is the ordinal within the visible devices, as in torch's `cuda:<gpu_id>`. Torch is handed in, so this
+module loads anywhere. Nothing here raises for a device's sake.
 """
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -70,128 +67,6 @@ class GpuMemoryInfo:
         return {"gpu_id": self.gpu_id} | {key: value for key, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """A device as CUDA counts it: a whole GPU or one MIG instance; `handle` is None when it was lost."""
-
-    handle: Any
-    uuid: str | None
-    is_mig: bool = False
-    error: str | None = None
-
-
-class NvmlProbe:
-    """Reads the visible NVIDIA devices. Initializes NVML once and again after a failure; thread-safe."""
-
-    def __init__(self, nvml: ModuleType | Any, environ: Mapping[str, str]) -> None:
-        self._nvml = nvml
-        self._environ = environ
-        self._lock = threading.Lock()
-        self._ready = False
-
-    def read(self) -> list[GpuMemoryInfo] | None:
-        """All visible devices; None without a driver. Raises NVMLError when the driver itself fails."""
-        with self._lock:
-            try:
-                if not self._ready:
-                    self._nvml.nvmlInit()
-                    self._ready = True
-                devices = select_visible(self._environ.get("CUDA_VISIBLE_DEVICES"), self._devices())
-                return [self._describe(gpu_id, device) for gpu_id, device in enumerate(devices)]
-            except self._nvml.NVMLError as error:
-                if self._ready:
-                    self._ready = False
-                    with contextlib.suppress(self._nvml.NVMLError):
-                        self._nvml.nvmlShutdown()
-                if error.value in (
-                    self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-                    self._nvml.NVML_ERROR_DRIVER_NOT_LOADED,
-                ):
-                    return None
-                raise
-
-    def driver_version(self) -> str | None:
-        """The NVIDIA driver's version, or None."""
-        with self._lock:
-            return self._sensor(self._nvml.nvmlSystemGetDriverVersion) if self._ready else None
-
-    def _devices(self) -> list[list[_Device]]:
-        """One list per GPU: the GPU itself, or its MIG instances when it is split."""
-        return [list(self._parts(index)) for index in range(self._nvml.nvmlDeviceGetCount())]
-
-    def _parts(self, index: int) -> Iterator[_Device]:
-        try:
-            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-        except self._nvml.NVMLError as error:
-            yield _Device(None, None, error=str(error))
-            return
-        mode = self._sensor(self._nvml.nvmlDeviceGetMigMode, handle)
-        if not mode or mode[0] != self._nvml.NVML_DEVICE_MIG_ENABLE:
-            yield _Device(handle, self._sensor(self._nvml.nvmlDeviceGetUUID, handle))
-            return
-        for number in range(self._sensor(self._nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-            instance = self._sensor(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
-            if instance is not None:
-                yield _Device(instance, self._sensor(self._nvml.nvmlDeviceGetUUID, instance), is_mig=True)
-
-    def _describe(self, gpu_id: int, device: _Device) -> GpuMemoryInfo:
-        nvml, handle = self._nvml, device.handle
-        if handle is None:
-            return GpuMemoryInfo(gpu_id, error=device.error)
-        name = self._sensor(nvml.nvmlDeviceGetName, handle)
-        try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        except nvml.NVMLError as error:
-            return GpuMemoryInfo(gpu_id, uuid=device.uuid, name=name, is_mig=device.is_mig, error=str(error))
-        utilization = self._sensor(nvml.nvmlDeviceGetUtilizationRates, handle)
-        temperature = self._sensor(nvml.nvmlDeviceGetTemperatureV, handle, nvml.NVML_TEMPERATURE_GPU)
-        if temperature is None:  # drivers before 570 know only the older call
-            temperature = self._sensor(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
-        milliwatts = self._sensor(nvml.nvmlDeviceGetPowerUsage, handle)
-        return GpuMemoryInfo(
-            gpu_id,
-            used_bytes=int(memory.used),
-            free_bytes=int(memory.free),
-            total_bytes=int(memory.total),
-            gpu_utilization_percentage=None if utilization is None else float(utilization.gpu),
-            temperature_celsius=None if temperature is None else float(temperature),
-            power_watts=None if milliwatts is None else round(milliwatts / 1000.0, 1),
-            uuid=device.uuid,
-            name=name,
-            is_mig=device.is_mig,
-        )
-
-    def _sensor(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return read(*arguments)
-        except self._nvml.NVMLError:
-            return None
-
-
-def select_visible(setting: str | None, gpus: list[list[_Device]]) -> list[_Device]:
-    """What CUDA_VISIBLE_DEVICES leaves of `gpus`, in its order.
-
-    As CUDA reads it: unset is everything; indices, `GPU-` and `MIG-` UUIDs (a unique beginning suffices); the
-    first entry that names nothing ends the list; a repeated device empties it. Indices count in PCI order.
-    """
-    everything = [part for parts in gpus for part in parts]
-    if setting is None:
-        return everything
-    chosen: list[_Device] = []
-    for entry in (part.strip() for part in setting.split(",")):
-        if entry.isdecimal():
-            named = gpus[int(entry)] if int(entry) < len(gpus) else []
-        else:
-            named = [part for part in everything if entry and part.uuid and part.uuid.startswith(entry)]
-            named = named if len(named) == 1 else []
-        if not named:
-            break
-        if any(part is other for part in named for other in chosen):
-            return []
-        chosen.extend(named)
-    return chosen
-
-
 def read_mps(torch: ModuleType | Any) -> list[GpuMemoryInfo]:
     """Apple's GPU, if torch runs on it: what tensors take of what the driver gave to this process."""
     if not torch.backends.mps.is_available():
@@ -203,3 +78,60 @@ def read_mps(torch: ModuleType | Any) -> list[GpuMemoryInfo]:
             0, used_bytes=used, free_bytes=total - used, total_bytes=total, backend="mps", name="Apple"
         )
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """A device as CUDA counts it. Bytes are None where this process holds nothing: asking would open it."""
+
+    uuid: str
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+
+
+def read_cuda(torch: ModuleType | Any) -> list[CudaDevice]:
+    """CUDA's own view, in its own order; empty while this process does not use CUDA, and when that fails."""
+    if not torch.cuda.is_initialized():
+        return []
+    try:
+        return [_cuda_device(torch, ordinal) for ordinal in range(torch.cuda.device_count())]
+    except RuntimeError:  # a device that failed; whoever works on it gets to know why
+        return []
+
+
+def as_cuda_sees(gpus: Sequence[GpuMemoryInfo], cuda: Sequence[CudaDevice]) -> list[GpuMemoryInfo]:
+    """NVML's reading with CUDA's numbers for devices, and the smaller of both totals.
+
+    NVML counts memory that the driver keeps for itself; it numbers by PCI bus, CUDA perhaps by speed.
+    """
+    ordinals = {_plain(device.uuid): ordinal for ordinal, device in enumerate(cuda)}
+    known = [gpu for gpu in gpus if gpu.uuid is not None and _plain(gpu.uuid) in ordinals]
+    if len(known) != len(gpus) or len(cuda) != len(gpus):
+        return list(gpus)
+    seen = []
+    for gpu in known:
+        ordinal = ordinals[_plain(gpu.uuid or "")]
+        seen.append(_narrowed(replace(gpu, gpu_id=ordinal), cuda[ordinal]))
+    return sorted(seen, key=lambda gpu: gpu.gpu_id)
+
+
+def _cuda_device(torch: ModuleType | Any, ordinal: int) -> CudaDevice:
+    uuid = str(torch.cuda.get_device_properties(ordinal).uuid)
+    if torch.cuda.memory_reserved(ordinal) == 0:
+        return CudaDevice(uuid)
+    free, total = torch.cuda.mem_get_info(ordinal)
+    return CudaDevice(uuid, int(free), int(total))
+
+
+def _narrowed(gpu: GpuMemoryInfo, cuda: CudaDevice) -> GpuMemoryInfo:
+    if gpu.total_bytes is None or gpu.free_bytes is None:
+        return gpu
+    if cuda.total_bytes is None or cuda.free_bytes is None or cuda.total_bytes >= gpu.total_bytes:
+        return gpu
+    free = min(gpu.free_bytes, cuda.free_bytes)
+    return replace(gpu, used_bytes=cuda.total_bytes - free, free_bytes=free, total_bytes=cuda.total_bytes)
+
+
+def _plain(uuid: str) -> str:
+    """NVML writes `GPU-` or `MIG-` before it."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()

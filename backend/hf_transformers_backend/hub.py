@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from huggingface_hub import HfApi, constants, scan_cache_dir, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
-    CacheNotFound,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.hf_api import RepoFile
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from hf_transformers_backend.download_room import DownloadRoom
 from hf_transformers_backend.errors import (
     BadGateway,
     BadRequest,
@@ -28,41 +28,31 @@ from hf_transformers_backend.errors import (
     NotFound,
     Unprocessable,
 )
+from hf_transformers_backend.hub_cache import (
+    cache_folder,
+    cached_snapshot,
+    missing_bytes,
+    remove_abandoned,
+    wanted_files,
+)
+from hf_transformers_backend.hub_client import is_away, use_bounded_client
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Source
 
 logger = logging.getLogger(__name__)
 
 FILES_AT_ONCE = 4
-WITHOUT_USE = [
-    "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx", "*.pth", "*.ckpt", "*.mlmodel",
-    "onnx/*", "openvino/*", "coreml/*", "original/*", "metal/*", "consolidated*.safetensors",
-]  # fmt: skip
-"""What other frameworks read; a repository may hold several times the bytes that are needed."""
 
 
-def find_files(identity: ModelIdentity, progress: Progress) -> Source:
-    """The model's files, downloaded if they must be. Raises FlexServErrors, and what `progress` raises."""
+def find_files(identity: ModelIdentity, progress: Progress, room: DownloadRoom) -> Source:
+    """The model's files, downloaded if they must be and if there is `room`.
+
+    Raises FlexServErrors, and what `progress` raises.
+    """
     name, gguf_file = _split_gguf(identity.model_id)
     if name.startswith("/"):
         return _local(identity, Path(name), gguf_file)
-    return _from_hub(identity, name, gguf_file, progress)
-
-
-def cached_models() -> list[tuple[str, int]]:
-    """Hub models in the cache that have a configuration: id and time of the last change in epoch seconds."""
-    try:
-        repositories = scan_cache_dir().repos
-    except CacheNotFound:
-        return []
-    return sorted(
-        (repository.repo_id, int(repository.last_modified))
-        for repository in repositories
-        if repository.repo_type == "model"
-        and any(
-            file.file_name == "config.json" for revision in repository.revisions for file in revision.files
-        )
-    )
+    return _from_hub(identity, name, gguf_file, progress, room)
 
 
 def _split_gguf(model_id: str) -> tuple[str, str | None]:
@@ -89,22 +79,14 @@ def _local(identity: ModelIdentity, path: Path, gguf_file: str | None) -> Source
     return Source(path, gguf_file)
 
 
-def _from_hub(identity: ModelIdentity, repository: str, gguf_file: str | None, progress: Progress) -> Source:
-    options: dict[str, Any] = {"ignore_patterns": WITHOUT_USE}
-    if gguf_file is not None:
-        options = {"allow_patterns": [gguf_file, "*.json", "*.jinja", "*.txt"]}
+def _from_hub(
+    identity: ModelIdentity, repository: str, gguf_file: str | None, progress: Progress, room: DownloadRoom
+) -> Source:
+    use_bounded_client()
     try:
-        if gguf_file is None and not constants.is_offline_mode():
-            options["ignore_patterns"] = WITHOUT_USE + _duplicates(repository, identity.revision)
-        path = Path(
-            snapshot_download(
-                repository,
-                revision=identity.revision,
-                max_workers=FILES_AT_ONCE,
-                tqdm_class=_bar_for(progress),
-                **options,
-            )
-        )
+        path = _snapshot(identity, repository, gguf_file, progress, room)
+    except FlexServError:
+        raise
     except Exception as error:
         explained = _explain(error, identity)
         if explained is None:
@@ -116,12 +98,42 @@ def _from_hub(identity: ModelIdentity, repository: str, gguf_file: str | None, p
     return Source(path, gguf_file, commit=path.name)
 
 
-def _duplicates(repository: str, revision: str | None) -> list[str]:
-    """Weights that are there twice: pickled ones beside safetensors, and all GGUF files."""
-    files = HfApi().list_repo_files(repository, revision=revision)
-    if any(file.endswith(".safetensors") for file in files):
-        return ["*.bin", "*.pt", "*.gguf"]
-    return ["*.gguf"]
+def _snapshot(
+    identity: ModelIdentity, repository: str, gguf_file: str | None, progress: Progress, room: DownloadRoom
+) -> Path:
+    """The newest snapshot that the hub has, or the one in the cache while the hub is away."""
+    revision = identity.revision
+    offline = constants.is_offline_mode()
+    if offline or is_away(repository, revision):
+        cached = cached_snapshot(repository, revision, gguf_file)
+        if cached is not None:
+            if not offline:
+                logger.warning("the hub cannot be asked about %s: the cached files are used", identity)
+            return cached
+        if offline:
+            raise NotFound(
+                f"{identity} is not in this server's cache, and the hub is switched off", param="model"
+            )
+    # A hub that is away is asked a few times more.
+    files = _files_of(repository, revision)
+    wanted = wanted_files([file.path for file in files], gguf_file)
+    remove_abandoned()
+    missing = missing_bytes(repository, files, wanted)
+    with room.reserve(identity, missing, cache_folder(), progress) as report:
+        return Path(
+            snapshot_download(
+                repository,
+                revision=revision,
+                max_workers=FILES_AT_ONCE,
+                tqdm_class=_bar_for(report),
+                **wanted,
+            )
+        )
+
+
+def _files_of(repository: str, revision: str | None) -> list[RepoFile]:
+    entries = HfApi().list_repo_tree(repository, revision=revision, recursive=True)
+    return [entry for entry in entries if isinstance(entry, RepoFile)]
 
 
 def _explain(error: Exception, identity: ModelIdentity) -> FlexServError | None:
@@ -139,11 +151,6 @@ def _explain(error: Exception, identity: ModelIdentity) -> FlexServError | None:
         return NotFound(f"there is no model {identity} on the hub, or it is private", param="model")
     if isinstance(error, HFValidationError):
         return BadRequest(f"{identity} is no hub id (owner/name) and no absolute path", param="model")
-    offline = isinstance(error, OfflineModeIsEnabled) or isinstance(error.__cause__, OfflineModeIsEnabled)
-    if offline or (isinstance(error, LocalEntryNotFoundError) and constants.is_offline_mode()):
-        return NotFound(
-            f"{identity} is not in this server's cache, and the hub is switched off", param="model"
-        )
     if isinstance(error, (LocalEntryNotFoundError, HfHubHTTPError, httpx2.HTTPError)):
         return BadGateway(f"the model hub could not be reached for {identity}; try again", retry_after=30)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

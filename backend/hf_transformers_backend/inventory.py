@@ -47,6 +47,7 @@ def resident(model: ResidentView) -> dict[str, Any]:
         "priority": model.priority,
         "bytes": model.bytes,
         "settings": model.settings.to_dict(),
+        "requested_settings": dict(model.asked),
         "loaded_at": timestamp(model.loaded_at),
         "last_used_at": timestamp(model.last_used_at),
         "expires_at": None if model.expires_at is None else timestamp(model.expires_at),

@@ -4,6 +4,7 @@ import os
 import uuid
 from typing import Literal
 
+from hf_transformers_backend.device_fault import DeviceHealth
 from hf_transformers_backend.residency import Residency
 from hf_transformers_backend.residency.clock import Clock, SystemClock
 from hf_transformers_backend.settings import Settings
@@ -14,7 +15,13 @@ Status = Literal["ok", "starting", "draining", "failed"]
 class Lifecycle:
     """Read by probes and scrapes from any thread. Once `ok`, only draining or a fault ends it."""
 
-    def __init__(self, settings: Settings, residency: Residency, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        residency: Residency,
+        clock: Clock | None = None,
+        health: DeviceHealth | None = None,
+    ) -> None:
         self.instance_id = uuid.uuid4().hex
         self.pod_uid = os.environ.get("FLEXSERV_POD_UID") or None
         self._settings = settings
@@ -24,16 +31,12 @@ class Lifecycle:
         self._started = self._clock.monotonic()
         self._was_ready = False
         self._draining = False
-        self._fault: str | None = None
+        self._health = health or DeviceHealth()
 
     @property
     def fault(self) -> str | None:
         """Why only a restart helps, None if it does not need one."""
-        return self._fault
-
-    def fail(self, reason: str) -> None:
-        """Note a fault that does not pass by itself, such as a lost device."""
-        self._fault = self._fault or reason
+        return self._health.fault
 
     @property
     def is_draining(self) -> bool:
@@ -53,7 +56,7 @@ class Lifecycle:
         return self.status() == "ok"
 
     def status(self) -> Status:
-        if self._fault is not None:
+        if self._health.fault is not None:
             return "failed"
         if self._draining:
             return "draining"

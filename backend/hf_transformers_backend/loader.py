@@ -15,6 +15,10 @@ class LoadAborted(Exception):
     """Raised out of a progress report when nobody wants the load any more."""
 
 
+class OutOfMemory(Exception):
+    """Raised by a load when memory ran out, on the device or on the host. Another try may succeed."""
+
+
 class Progress(Protocol):
     """Reports how far a stage is. Raises LoadAborted; let it pass."""
 
@@ -53,6 +57,9 @@ class Loader(Protocol):
     def fetch(self, identity: ModelIdentity, settings: LoadSettings, progress: Progress) -> Source:
         """Bring the files here. Several run side by side."""
 
+    def expected_bytes(self, identity: ModelIdentity, settings: LoadSettings) -> int | None:
+        """Memory that the weights will take, asked before the files are here; None where nobody tells."""
+
     def needed_bytes(self, identity: ModelIdentity, source: Source, settings: LoadSettings) -> int | None:
         """Memory that the weights will take, None if the files do not tell."""
 
@@ -64,4 +71,7 @@ class Loader(Protocol):
         executor: ThreadPoolExecutor,
         progress: Progress,
     ) -> Servable:
-        """Turn files into a model; runs on `executor`, one load at a time in the process."""
+        """Turn files into a model; runs on `executor`, one load at a time in the process.
+
+        Raises OutOfMemory too.
+        """

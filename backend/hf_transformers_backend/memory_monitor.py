@@ -7,16 +7,20 @@ error; whoever started it stops it with `stop`, which joins.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from hf_transformers_backend import resource_metrics
 from hf_transformers_backend.eviction import Candidate, History, Plan, Pressure, Reading, decide
 from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.memory_readings import read_memory
 from hf_transformers_backend.residency.views import EvictionResult, ResidencySnapshot, ResidentView
 from hf_transformers_backend.settings import Settings
 
 log = logging.getLogger(__name__)
+
+REFUSING_SECONDS = 5.0
+"""The longest pause while work is refused: what clients are told to wait."""
 
 
 class Residency(Protocol):
@@ -24,7 +28,12 @@ class Residency(Protocol):
 
     def snapshot(self) -> ResidencySnapshot: ...
     def evict(
-        self, identity: ModelIdentity, reason: Literal["memory"], *, oom_triggered: bool = False
+        self,
+        identity: ModelIdentity,
+        reason: Literal["memory"],
+        *,
+        oom_triggered: bool = False,
+        even_in_use: bool = False,
     ) -> EvictionResult: ...
     def release_caches(self) -> None: ...
     def set_pressure(self, pressure: Pressure | None) -> None: ...
@@ -35,14 +44,17 @@ def _wait_for_stop(stop: threading.Event, seconds: float) -> bool:
 
 
 class MemoryMonitor:
-    """Looks every `oom_check_interval` seconds. `watch_vram=False` is for a process that runs on the CPU."""
+    """Looks every `oom_check_interval` seconds, and more often while work is refused.
+
+    `watch_vram` is False for a process that runs on the CPU.
+    """
 
     def __init__(
         self,
         residency: Residency,
         settings: Settings,
         *,
-        watch_vram: bool | None = None,
+        watch_vram: bool,
         probe: Callable[[], Sequence[Reading]] | None = None,
         active_requests: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -50,7 +62,7 @@ class MemoryMonitor:
     ) -> None:
         self._residency = residency
         self._interval = settings.oom_check_interval
-        watch_vram = settings.device != "cpu" if watch_vram is None else watch_vram
+        self._policy = settings.oom_eviction
         self._probe = probe or (lambda: read_memory(settings, watch_vram))
         self._active_requests = active_requests or self._leased_requests
         self._clock = clock
@@ -100,34 +112,52 @@ class MemoryMonitor:
         return plan
 
     def _run(self) -> None:
-        while not self._wait(self._stop, self._interval):
+        while not self._wait(self._stop, self._pause()):
             try:
                 self.check()
             except Exception:  # the top of a thread that must outlive any single failure
-                log.exception("Memory could not be checked; trying again in %g s", self._interval)
+                log.exception("Memory could not be checked; trying again in %g s", self._pause())
+
+    def _pause(self) -> float:
+        """Who was refused was told to come back soon: by then we must have looked again."""
+        refusing = any(pressure.refuses_work for pressure in self._pressures)
+        return min(self._interval, REFUSING_SECONDS) if refusing else self._interval
 
     def _decide(self, *, caches_released: bool, readings: Sequence[Reading] | None = None) -> Plan:
         return decide(
             self._probe() if readings is None else readings,
-            [_candidate(resident) for resident in self._residency.snapshot().models],
+            self._candidates(),
             caches_released=caches_released,
             history=self._history,
             now=self._clock(),
+            policy=self._policy,
         )
+
+    def _candidates(self) -> list[Candidate]:
+        now = self._residency.snapshot()
+        return [
+            *(_candidate(resident) for resident in now.models),
+            *(_candidate(resident, leaving=True) for resident in now.unloading),
+        ]
 
     def _evict(self, plan: Plan) -> Plan:
         """One round: the victims in turn, measuring after each, no further than needed."""
         log.warning("Memory pressure: %s", "; ".join(map(_describe, plan.pressures)))
         if active := self._active_requests():
-            log.warning("%d active request(s) are in flight during this eviction; they will complete", active)
-        readings: Sequence[Reading] = ()
+            log.warning(
+                "%d active request(s) are in flight during this eviction; they will complete",
+                active,
+                extra={"reason": "memory", "active_requests": active},
+            )
+        everybody, readings = self._policy == "all", list[Reading]()
         for identity in plan.victims:
             if self._stop.is_set():
                 break
-            result = self._residency.evict(identity, "memory", oom_triggered=True)
-            log.warning("%s (%s) %s", identity, identity.kind, _outcome(result))
-            readings = self._probe()
-            if not any(reading.excess_bytes for reading in readings if _is_pressed_by(plan, reading)):
+            result = self._residency.evict(identity, "memory", oom_triggered=True, even_in_use=everybody)
+            more = {"model": str(identity), "reason": "memory", "active_requests": active}
+            log.warning("%s (%s) %s", identity, identity.kind, _outcome(result, everybody), extra=more)
+            readings = list(self._probe())
+            if not everybody and not _any_excess(plan, readings):
                 break
         self._history = self._history.after_round(self._clock())
         return self._decide(caches_released=True, readings=readings or None)
@@ -142,7 +172,11 @@ class MemoryMonitor:
         elif plan.action == "exhausted":
             log.warning("Memory pressure stays, nothing is left to evict, new work is refused: %s", pressures)
             if active := self._active_requests():
-                log.warning("%d active request(s) hold their models until they end", active)
+                log.warning(
+                    "%d active request(s) hold their models until they end",
+                    active,
+                    extra={"active_requests": active},
+                )
         elif plan.action == "nothing":
             log.info("Memory pressure is over")
         self._reported = plan.action
@@ -151,57 +185,39 @@ class MemoryMonitor:
         return sum(resident.active_requests for resident in self._residency.snapshot().models)
 
 
-def read_memory(settings: Settings, watch_vram: bool) -> list[Reading]:
-    """The machine against the thresholds.
-
-    GPUs that do not answer are left out. So is Apple's: its ratio is of what the driver gave so far, and not
-    of a memory that can run full.
-    """
-    ram = resource_metrics.get_ram_info()
-    readings = [
-        Reading(
-            "ram",
-            "cpu",
-            ram.scope,
-            ram.decisive_used_bytes,
-            ram.decisive_total_bytes,
-            settings.oom_ram_threshold / 100.0,
-        )
-    ]
-    if watch_vram:
-        readings += [
-            Reading(
-                "vram",
-                gpu.device,
-                "device",
-                gpu.used_bytes,
-                gpu.total_bytes,
-                settings.oom_vram_threshold / 100.0,
-            )
-            for gpu in resource_metrics.get_gpu_info()
-            if gpu.backend == "cuda" and gpu.used_bytes is not None and gpu.total_bytes is not None
-        ]
-    return readings
-
-
-def _candidate(resident: ResidentView) -> Candidate:
+def _candidate(resident: ResidentView, *, leaving: bool = False) -> Candidate:
     return Candidate(
         identity=resident.identity,
-        held_bytes=resident.devices,
+        held_bytes=_memories(resident.devices),
         pinned=resident.pinned,
         priority=resident.priority,
         last_used_at=resident.last_used_at,
         active_requests=resident.active_requests,
+        leaving=leaving,
     )
+
+
+def _memories(devices: Mapping[str, int]) -> Mapping[str, int]:
+    """Bytes per memory: Apple's GPU has none of its own."""
+    held: Counter[str] = Counter()
+    for device, count in devices.items():
+        held["cpu" if device.startswith("mps") else device] += count
+    return held
+
+
+def _any_excess(plan: Plan, readings: Sequence[Reading]) -> bool:
+    return any(reading.excess_bytes for reading in readings if _is_pressed_by(plan, reading))
 
 
 def _is_pressed_by(plan: Plan, reading: Reading) -> bool:
     return any(pressure.device == reading.device and pressure.origin == "own" for pressure in plan.pressures)
 
 
-def _outcome(result: EvictionResult) -> str:
+def _outcome(result: EvictionResult, even_in_use: bool) -> str:
     if result.freed:
         return "was evicted to free memory"
+    if result.had_active_requests and even_in_use:
+        return "was evicted while in use; its memory goes with its last request"
     if result.had_active_requests:
         return "came into use meanwhile and was not evicted"
     return "was evicted, but its memory is not back yet"

@@ -20,7 +20,7 @@ from hf_transformers_backend.activity import ActivityTracker
 from hf_transformers_backend.event_loop_lag import EventLoopLag
 from hf_transformers_backend.eviction import Origin, Pressure, Resource
 from hf_transformers_backend.request_metrics import RequestMetrics
-from hf_transformers_backend.residency.views import EvictionReason, ResidencySnapshot
+from hf_transformers_backend.residency.views import LOAD_BOUNDS, EvictionReason, ResidencySnapshot
 from hf_transformers_backend.resource_metrics import Machine, machine
 from hf_transformers_backend.resources_collector import ResourcesCollector
 from hf_transformers_backend.settings import Settings
@@ -28,7 +28,6 @@ from hf_transformers_backend.settings import Settings
 __all__ = ["CONTENT_TYPE", "Metrics", "build_metrics"]
 
 LOAD_OUTCOMES = ("loaded", "failed", "aborted")
-LOAD_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
 class Residency(Protocol):
@@ -67,7 +66,11 @@ def build_metrics(
     lag = EventLoopLag()
     registry.register(ModelsCollector(residency))
     registry.register(ServerCollector(activity, settings, readiness, lag, pressures))
-    registry.register(ResourcesCollector(machine))
+    registry.register(
+        ResourcesCollector(
+            machine, cache_limit=settings.cache_limit_bytes, per_core=settings.per_core_cpu_metrics
+        )
+    )
     ProcessCollector(registry=registry)
 
     def known_models() -> frozenset[str]:
@@ -124,8 +127,10 @@ class ModelsCollector(Collector):
             now.evictions.items(),
         )
         durations = HistogramMetricFamily("flexserv_model_load_duration_seconds", "Time that a load took.")
-        buckets = [(str(bound), sum(1 for s in now.load_seconds if s <= bound)) for bound in LOAD_BUCKETS]
-        durations.add_metric([], [*buckets, ("+Inf", len(now.load_seconds))], sum(now.load_seconds))
+        bounds = (*map(str, LOAD_BOUNDS), "+Inf")
+        durations.add_metric(
+            [], list(zip(bounds, now.load_times.counts, strict=True)), now.load_times.total_seconds
+        )
         yield durations
 
 
@@ -168,7 +173,7 @@ class ServerCollector(Collector):
         thresholds.add_metric(["vram"], self._settings.oom_vram_threshold / 100.0)
         yield thresholds
         if self._pressures is not None:
-            yield _pressure_family(self._pressures())
+            yield from _pressure_families(self._pressures())
         if (late := self._lag.seconds()) is not None:
             yield GaugeMetricFamily(
                 "flexserv_event_loop_lag_seconds",
@@ -180,7 +185,7 @@ class ServerCollector(Collector):
         yield build
 
 
-def _pressure_family(pressures: Sequence[Pressure]) -> GaugeMetricFamily:
+def _pressure_families(pressures: Sequence[Pressure]) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "flexserv_memory_pressure",
         "1 while a memory is at its threshold; origin external means that it is not ours to free.",
@@ -190,7 +195,16 @@ def _pressure_family(pressures: Sequence[Pressure]) -> GaugeMetricFamily:
     for resource in get_args(Resource):
         for origin in get_args(Origin):
             family.add_metric([resource, origin], float((resource, origin) in standing))
-    return family
+    yield family
+    exhausted = GaugeMetricFamily(
+        "flexserv_memory_exhausted",
+        "1 while a memory is at its threshold, nothing is left to evict, and new work is refused.",
+        labels=["resource"],
+    )
+    refusing = {pressure.resource for pressure in pressures if pressure.refuses_work}
+    for resource in get_args(Resource):
+        exhausted.add_metric([resource], float(resource in refusing))
+    yield exhausted
 
 
 def _closed_counter(

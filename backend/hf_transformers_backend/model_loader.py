@@ -4,10 +4,14 @@ import itertools
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from hf_transformers_backend.checkpoint import needed_bytes
-from hf_transformers_backend.errors import FlexServError, InsufficientStorage, ServerFault, Unprocessable
+from safetensors import SafetensorError
+
+from hf_transformers_backend.checkpoint import needed_bytes, pool_bytes
+from hf_transformers_backend.device_fault import is_out_of_memory
+from hf_transformers_backend.download_room import DownloadRoom
+from hf_transformers_backend.errors import FlexServError, ServerFault, Unprocessable
 from hf_transformers_backend.identity import ModelIdentity
-from hf_transformers_backend.loader import Progress, Servable, Source
+from hf_transformers_backend.loader import OutOfMemory, Progress, Servable, Source
 from hf_transformers_backend.model_settings import LoadSettings
 
 logger = logging.getLogger(__name__)
@@ -16,17 +20,28 @@ logger = logging.getLogger(__name__)
 class ModelLoader:
     """Implements residency's Loader. The heavy libraries are imported with the first load."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, cache_limit_bytes: int | None = None, pool_tokens: int = 0) -> None:
+        """`pool_tokens` is how many tokens the pool of a batched model will hold, 0 where nobody knows."""
         self._device = device
+        self._pool_tokens = pool_tokens
+        self._room = DownloadRoom(cache_limit_bytes)
         self._numbers = itertools.count(1)
+
+    def expected_bytes(self, identity: ModelIdentity, settings: LoadSettings) -> int | None:
+        from hf_transformers_backend.hub_metadata import expected_bytes
+
+        return expected_bytes(identity, settings)
 
     def fetch(self, identity: ModelIdentity, settings: LoadSettings, progress: Progress) -> Source:
         from hf_transformers_backend.hub import find_files
 
-        return find_files(identity, progress)
+        return find_files(identity, progress, self._room)
 
     def needed_bytes(self, identity: ModelIdentity, source: Source, settings: LoadSettings) -> int | None:
-        return needed_bytes(source, settings)
+        weights = needed_bytes(source, settings)
+        if weights is None or identity.kind == "embedding" or not self._pool_tokens:
+            return weights
+        return weights + pool_bytes(source, settings, self._pool_tokens)
 
     def load(
         self,
@@ -36,9 +51,6 @@ class ModelLoader:
         executor: ThreadPoolExecutor,
         progress: Progress,
     ) -> Servable:
-        import torch
-        from safetensors import SafetensorError
-
         from hf_transformers_backend.upstream.progress import use_our_logging
 
         use_our_logging()
@@ -57,24 +69,15 @@ class ModelLoader:
             from hf_transformers_backend.upstream.loading import load_served_model
 
             return load_served_model(identity, source, settings, self._device, executor, progress, key)
-        except (torch.OutOfMemoryError, MemoryError):
-            raise InsufficientStorage(
-                f"memory ran out while {identity} was loaded", code="insufficient_memory"
-            ) from None
-        except ImportError as error:
-            logger.warning("loading %s: %s", identity, error)
-            raise _missing_package(identity, settings) from None
-        except ValueError as error:
+        except Exception as error:
+            if is_out_of_memory(error):
+                logger.warning("loading %s: %s", identity, error)
+                raise OutOfMemory(f"memory ran out while {identity} was loaded") from error
             explained = _explained(identity, source, settings, error)
             if explained is None:
                 raise
             logger.warning("loading %s: %s", identity, error)
             raise explained from None
-        except (OSError, SafetensorError) as error:
-            logger.warning("loading %s: %s", identity, error)
-            raise ServerFault(
-                f"the files of {identity} cannot be read: they are incomplete or damaged", code="load_failed"
-            ) from None
 
 
 def _missing_package(identity: ModelIdentity, settings: LoadSettings) -> FlexServError:
@@ -93,9 +96,23 @@ def _missing_package(identity: ModelIdentity, settings: LoadSettings) -> FlexSer
 
 
 def _explained(
+    identity: ModelIdentity, source: Source, settings: LoadSettings, error: Exception
+) -> FlexServError | None:
+    """Our error for what the libraries raise; None where only the log can tell."""
+    if isinstance(error, ImportError):
+        return _missing_package(identity, settings)
+    if isinstance(error, ValueError):
+        return _wrong_value(identity, source, settings, error)
+    if isinstance(error, (OSError, SafetensorError)):
+        return ServerFault(
+            f"the files of {identity} cannot be read: they are incomplete or damaged", code="load_failed"
+        )
+    return None
+
+
+def _wrong_value(
     identity: ModelIdentity, source: Source, settings: LoadSettings, error: ValueError
 ) -> FlexServError | None:
-    """Our error for what the libraries call a wrong value; None where only the log can tell."""
     if settings.attn_implementation is not None and "attention implementation" in str(error):
         return Unprocessable(
             f"{identity} cannot use attn_implementation {settings.attn_implementation}; leave it out",

@@ -7,6 +7,8 @@ from typing import Any
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.settings import Settings
 
+NO_QUANTIZATION = "none"
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
@@ -32,8 +34,13 @@ class LoadSettings:
         )
 
     def updated(self, changes: Mapping[str, Any]) -> "LoadSettings":
-        """These settings with the load-time fields of `changes`; other keys are left alone."""
-        return replace(self, **_known(self, changes))
+        """These settings with the load-time fields of `changes`; other keys are left alone, and so is what is
+        null there. The quantization "none" is none, whatever the server's is.
+        """
+        wanted = {name: value for name, value in _known(self, changes).items() if value is not None}
+        if wanted.get("quantization") == NO_QUANTIZATION:
+            wanted["quantization"] = None
+        return replace(self, **wanted)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,6 +60,16 @@ class LiveSettings:
     def updated(self, changes: Mapping[str, Any]) -> "LiveSettings":
         """These settings with the live fields of `changes`; other keys are left alone."""
         return replace(self, **_known(self, changes))
+
+
+def asked_for(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The load-time settings that were asked for by name, after `changes`: null takes one back, so that the
+    server's own holds again."""
+    after = {**before, **{name: changes[name] for name in _LOAD_TIME if name in changes}}
+    return {name: value for name, value in after.items() if value is not None}
+
+
+_LOAD_TIME = tuple(item.name for item in fields(LoadSettings))
 
 
 def _known(target: LoadSettings | LiveSettings, changes: Mapping[str, Any]) -> dict[str, Any]:

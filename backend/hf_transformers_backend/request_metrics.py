@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from hf_transformers_backend.activity import INFERENCE_ROUTES
 
 OTHER = "other"
+MOST_MODELS = 500
+"""Labels that one process makes; a client that may load anything could otherwise make ever more."""
 REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 QUEUE_BUCKETS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -89,7 +91,7 @@ class RequestMetrics:
     def _label(self, model: str | None) -> str:
         if model is None or model in self._seen_models:
             return model or OTHER
-        if model in self._known_models():
+        if len(self._seen_models) < MOST_MODELS and model in self._known_models():
             self._seen_models.add(model)
             return model
         return OTHER

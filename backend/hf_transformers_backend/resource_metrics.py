@@ -19,7 +19,8 @@ import pynvml
 
 from hf_transformers_backend.cgroup import ContainerMemory, read_container_memory
 from hf_transformers_backend.cpu import CoreTimes, CpuCoreInfo, CpuSampler
-from hf_transformers_backend.gpu import GpuMemoryInfo, NvmlProbe, read_mps
+from hf_transformers_backend.gpu import GpuMemoryInfo, as_cuda_sees, read_cuda, read_mps
+from hf_transformers_backend.nvml import NvmlProbe
 from hf_transformers_backend.units import gibibytes, percentage
 
 __all__ = [
@@ -117,7 +118,7 @@ class Machine:
     """The sources of the facts; the defaults are the real ones. Thread-safe.
 
     `root` is where /proc/self and /sys/fs/cgroup are looked for; `torch` gives the module if it may be asked
-    about Apple's GPU.
+    about Apple's GPU, `cuda` if it may be asked about NVIDIA's.
     """
 
     def __init__(
@@ -129,12 +130,14 @@ class Machine:
         nvml: ModuleType | Any = pynvml,
         environ: Mapping[str, str] = os.environ,
         torch: Callable[[], ModuleType | None] | None = None,
+        cuda: Callable[[], ModuleType | Any | None] = lambda: sys.modules.get("torch"),
     ) -> None:
         self._root = root
         self._virtual_memory = virtual_memory
         self._nvml_error: type[Exception] = nvml.NVMLError
         self._nvml = NvmlProbe(nvml, environ)
         self._torch = torch or _torch_on_apple
+        self._cuda = cuda
         self.cpu_sampler = CpuSampler(cpu_times or _core_times)
 
     def read_ram(self) -> RamInfo:
@@ -149,7 +152,8 @@ class Machine:
         except self._nvml_error as error:
             raise GpuProbeError(f"NVML: {error}") from error
         if devices is not None:
-            return devices
+            cuda = self._cuda() if devices else None
+            return devices if cuda is None else as_cuda_sees(devices, read_cuda(cuda))
         torch = self._torch()
         return [] if torch is None else read_mps(torch)
 

@@ -1,7 +1,6 @@
 """Memory, CPU, GPUs and the cache's disk as series, measured at scrape time, and the collector's health."""
 
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,20 +10,39 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hf_transformers_backend.cache_disk import CacheDisk, DiskUsage
+from hf_transformers_backend.gpu_families import gpu_families
 from hf_transformers_backend.resource_metrics import GpuMemoryInfo, Machine, RamInfo
+from hf_transformers_backend.sensor import Sensor
 
 log = logging.getLogger(__name__)
 
+SENSOR_SECONDS = 2.0
+"""How long a scrape waits for the driver or the file system; Prometheus itself gives up after 10."""
+
 
 class ResourcesCollector(Collector):
-    """A source that fails loses its series and clears `collect_success`; the others stay."""
+    """A source that fails, or does not answer, loses its series and clears `collect_success`; others stay.
+
+    Without `per_core` there is one CPU series, `cpu="all"`. `cache_limit` is what the cache may take, in
+    bytes; None means its whole file system.
+    """
 
     def __init__(
-        self, machine: Machine, cache: Path = Path(HF_HUB_CACHE), clock: Callable[[], float] = time.time
+        self,
+        machine: Machine,
+        cache: Path = Path(HF_HUB_CACHE),
+        clock: Callable[[], float] = time.time,
+        *,
+        cache_limit: int | None = None,
+        per_core: bool = True,
+        patience: float = SENSOR_SECONDS,
     ) -> None:
         self._machine = machine
-        self._cache = cache
         self._clock = clock
+        self._per_core = per_core
+        self._gpus = Sensor("GPUs", machine.read_gpus, patience)
+        self._disk = Sensor("the cache's disk", CacheDisk(cache, cache_limit).usage, patience)
         self._lock = threading.Lock()
         self._last_success: float | None = None
         self._was_healthy = True
@@ -36,9 +54,16 @@ class ResourcesCollector(Collector):
         started = time.perf_counter()
         families: list[Metric] = []
         failures: list[str] = []
-        for read in (self._memory, self._cpu, self._gpus, self._disk):
+        gpus, disk = self._gpus.begin(), self._disk.begin()
+        reads: tuple[Callable[[], list[Metric]], ...] = (
+            self._memory_series,
+            self._cpu_series,
+            lambda: self._gpu_series(self._gpus.wait(gpus), failures),
+            lambda: _disk_series(self._disk.wait(disk)),
+        )
+        for read in reads:
             try:
-                families += read(failures)
+                families += read()
             except (OSError, RuntimeError, ValueError) as error:  # the other series must come out
                 failures.append(f"{type(error).__name__}: {error}")
         self._note(failures)
@@ -70,7 +95,7 @@ class ResourcesCollector(Collector):
                 log.warning("Some resources cannot be measured: %s", "; ".join(failures))
             self._was_healthy = not failures
 
-    def _memory(self, failures: list[str]) -> list[Metric]:
+    def _memory_series(self) -> list[Metric]:
         ram = self._machine.read_ram()
         ratio = GaugeMetricFamily(
             "flexserv_memory_used_ratio",
@@ -92,69 +117,36 @@ class ResourcesCollector(Collector):
         ]
         return families + _container_families(ram, ratio)
 
-    def _cpu(self, failures: list[str]) -> list[Metric]:
+    def _cpu_series(self) -> list[Metric]:
         family = GaugeMetricFamily(
             "flexserv_cpu_utilization_ratio",
             "Busy share of a logical core since the scrape before.",
             labels=["cpu"],
         )
-        for core in self._machine.cpu_sampler.recent():
-            family.add_metric([str(core.cpu_id)], core.used_percentage / 100.0)
+        cores = self._machine.cpu_sampler.recent()
+        if self._per_core:
+            for core in cores:
+                family.add_metric([str(core.cpu_id)], core.used_percentage / 100.0)
+        elif cores:
+            family.add_metric(["all"], sum(core.used_percentage for core in cores) / 100.0 / len(cores))
         return [family]
 
-    def _gpus(self, failures: list[str]) -> list[Metric]:
-        gpus = self._machine.read_gpus()
+    def _gpu_series(self, gpus: Sequence[GpuMemoryInfo], failures: list[str]) -> list[Metric]:
         failures += [f"GPU {gpu.gpu_id}: {gpu.error}" for gpu in gpus if gpu.error is not None]
-        info = GaugeMetricFamily(
-            "flexserv_gpu_info", "A visible GPU.", labels=["gpu", "uuid", "name", "driver", "mig"]
-        )
-        driver = self._machine.driver_version() or ""
-        for gpu in gpus:
-            info.add_metric([*_gpu_labels(gpu), gpu.name or "", driver, str(gpu.is_mig).lower()], 1)
-        return [info, *(_gpu_family(name, text, read, gpus) for name, text, read in GPU_SERIES)]
-
-    def _disk(self, failures: list[str]) -> list[Metric]:
-        """The file system under the hub's cache, which may not exist yet."""
-        folder = next(folder for folder in (self._cache, *self._cache.absolute().parents) if folder.is_dir())
-        usage = shutil.disk_usage(folder)
-        return [
-            GaugeMetricFamily(
-                "flexserv_cache_used_bytes", "Used on the file system of the hub's cache.", value=usage.used
-            ),
-            GaugeMetricFamily(
-                "flexserv_cache_free_bytes", "Free on the file system of the hub's cache.", value=usage.free
-            ),
-        ]
+        return gpu_families(gpus, self._machine.driver_version())
 
 
-GpuValue = Callable[[GpuMemoryInfo], float | None]
-GPU_SERIES: tuple[tuple[str, str, GpuValue], ...] = (
-    ("memory_used_bytes", "Used memory of a GPU, all processes.", lambda gpu: gpu.used_bytes),
-    ("memory_free_bytes", "Free memory of a GPU.", lambda gpu: gpu.free_bytes),
-    ("memory_total_bytes", "Memory of a GPU.", lambda gpu: gpu.total_bytes),
-    (
-        "memory_used_ratio",
-        "Used share of a GPU's memory.",
-        lambda gpu: (
-            gpu.used_bytes / gpu.total_bytes if gpu.used_bytes is not None and gpu.total_bytes else None
+def _disk_series(usage: DiskUsage) -> list[Metric]:
+    return [
+        GaugeMetricFamily(
+            "flexserv_cache_used_bytes",
+            "Used by the hub's cache, or on its file system where it has no limit.",
+            value=usage.used,
         ),
-    ),
-    (
-        "utilization_ratio",
-        "Busy share of a GPU's cores.",
-        lambda gpu: _scaled(gpu.gpu_utilization_percentage, 0.01),
-    ),
-    ("temperature_celsius", "Temperature of a GPU.", lambda gpu: gpu.temperature_celsius),
-    ("power_watts", "Power that a GPU draws.", lambda gpu: gpu.power_watts),
-)
-
-
-def _gpu_family(name: str, text: str, read: GpuValue, gpus: Sequence[GpuMemoryInfo]) -> Metric:
-    family = GaugeMetricFamily(f"flexserv_gpu_{name}", text, labels=["gpu", "uuid"])
-    for gpu in gpus:
-        if (value := read(gpu)) is not None:
-            family.add_metric(_gpu_labels(gpu), value)
-    return family
+        GaugeMetricFamily(
+            "flexserv_cache_free_bytes", "What the hub's cache may still take.", value=usage.free
+        ),
+    ]
 
 
 def _container_families(ram: RamInfo, ratio: GaugeMetricFamily) -> list[Metric]:
@@ -179,11 +171,3 @@ def _container_families(ram: RamInfo, ratio: GaugeMetricFamily) -> list[Metric]:
             value=container.unreclaimable_bytes,
         ),
     ]
-
-
-def _gpu_labels(gpu: GpuMemoryInfo) -> list[str]:
-    return [str(gpu.gpu_id), gpu.uuid or ""]
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor

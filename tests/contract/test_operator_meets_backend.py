@@ -166,6 +166,22 @@ async def test_an_unloaded_model_is_gone_and_its_eviction_has_a_reason(server, c
     await client.unload(server.base_url, instance, identity)
 
 
+async def test_a_load_time_setting_that_is_taken_back_is_the_backends_own_again(
+    server, client, inventory
+) -> None:
+    instance = (await inventory()).instance_id
+    for asked in ({"dtype": "bfloat16"}, {}):
+        claim = wanted(model("tiny-random-gpt2", load_settings=asked)).claims[0]
+        assert await client.load(server.base_url, instance, claim.request()) == "started"
+
+        async def as_asked(claim=claim):
+            resident = (await inventory()).residents.get(claim.identity)
+            return resident if resident and resident.requested_settings == claim.load_settings else None
+
+        assert (await until(as_asked)).settings["dtype"] == asked.get("dtype", "auto")
+    await client.unload(server.base_url, instance, claim.identity)
+
+
 async def test_nothing_meant_for_another_instance_is_done(server, client, inventory) -> None:
     identity = Identity("serve", model_path("tiny-random-llama"), None)
     for call in (

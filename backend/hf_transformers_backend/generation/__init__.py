@@ -5,3 +5,7 @@ understand  chat, completion, responses, transcription (with ../schemas), reques
 generate    template, images, audio, sampling, detokenizer, stop_text, assistant_text, stream, engine, serving
 answer      answer_chat, answer_completion, answer_responses, answer_transcription, sse
 """
+
+from hf_transformers_backend.optional_packages import hide_unusable
+
+hide_unusable()  # everything below this package imports transformers

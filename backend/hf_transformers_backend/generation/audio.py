@@ -1,13 +1,13 @@
-"""Sound files as they come in an upload: decoded by libsndfile, mixed to mono, resampled by soxr."""
+"""Sound files as they come in an upload: decoded by libsndfile, mixed to mono, resampled."""
 
 import io
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
-import soxr
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.resampling import resample
 
 MOST_SECONDS = 4 * 3600
 """Longest sound that is decoded; what is longer would take gigabytes as samples."""
@@ -28,6 +28,4 @@ def decode_audio(data: bytes, sampling_rate: int) -> npt.NDArray[np.float32]:
     if samples.shape[0] == 0:
         raise BadRequest("file: the sound is empty", param="file")
     mono: npt.NDArray[np.float32] = samples.mean(axis=1, dtype=np.float32)
-    if rate != sampling_rate:
-        mono = soxr.resample(mono, rate, sampling_rate)
-    return np.ascontiguousarray(mono, dtype=np.float32)
+    return np.ascontiguousarray(resample(mono, rate, sampling_rate), dtype=np.float32)

@@ -5,11 +5,14 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from hf_transformers_backend.errors import BadRequest, Unavailable
 from hf_transformers_backend.generation.batchable import unbatchable
 from hf_transformers_backend.generation.stream import TokenStreamer
 from hf_transformers_backend.generation.turns import Work
+from hf_transformers_backend.request_id import current_request_id, request_id_of
+from hf_transformers_backend.upstream.batch_pool import PoolLimits
 from hf_transformers_backend.upstream.batching import BatchOutput, BatchWorker, RowSampling, can_batch
 from hf_transformers_backend.upstream.served_model import ServedModel
 
@@ -17,24 +20,36 @@ _log = logging.getLogger(__name__)
 
 
 class Batching:
-    """Starts a model's batch worker with its first request, or finds that it has to do without."""
+    """A model's batch worker: started with its first request, and anew when it has died."""
 
-    def __init__(self, served: ServedModel) -> None:
+    def __init__(self, served: ServedModel, limits: PoolLimits) -> None:
         self._served = served
+        self._limits = limits
         self._starting: asyncio.Future[BatchWorker | None] | None = None
 
     async def worker(self) -> BatchWorker | None:
         """The model's worker; None for a model whose requests have to be served one after another. Raises
-        Unavailable when the worker has died.
+        Unavailable when one dies as soon as it was started.
         """
-        if self._starting is None:
-            loop = asyncio.get_running_loop()
-            self._starting = loop.run_in_executor(self._served.executor, self._start)
-        # The start goes on for others when this request's client leaves.
-        worker = await asyncio.shield(self._starting)
-        if worker is not None and worker.failure is not None:
-            raise batch_failed()
-        return worker
+        for _ in range(2):
+            starting = self._starting
+            if starting is None:
+                starting = self._starting = self._on_thread(self._start)
+            # The start goes on for others when this request's client leaves.
+            worker = await asyncio.shield(starting)
+            if worker is None or worker.failure is None:
+                return worker
+            if self._starting is starting:
+                self._starting = self._on_thread(partial(self._restart, worker))
+        raise batch_failed()
+
+    def _on_thread(self, work: Callable[[], BatchWorker | None]) -> asyncio.Future[BatchWorker | None]:
+        return asyncio.get_running_loop().run_in_executor(self._served.executor, work)
+
+    def _restart(self, dead: BatchWorker) -> BatchWorker | None:
+        _log.warning("the batch of %s has died and is started anew: %s", self._served.key, dead.failure)
+        self._end(dead)
+        return self._start()
 
     def _start(self) -> BatchWorker | None:
         served = self._served
@@ -46,14 +61,19 @@ class Batching:
             )
             return None
         try:
-            worker = BatchWorker(served.model)
+            worker = BatchWorker(served.model, self._limits)
         except Exception:
             _log.warning(
                 "%s cannot be batched and is served one request after another", served.key, exc_info=True
             )
             return None
-        served.resources.callback(worker.stop)
+        served.beside[worker.pool_device] = worker.pool_bytes
+        served.resources.callback(self._end, worker)
         return worker
+
+    def _end(self, worker: BatchWorker) -> None:
+        worker.stop()
+        self._served.beside.pop(worker.pool_device, None)
 
 
 def room_in_pool(worker: BatchWorker, prompt_tokens: int) -> int:
@@ -72,11 +92,12 @@ def room_in_pool(worker: BatchWorker, prompt_tokens: int) -> int:
 
 
 def batch_failed() -> Unavailable:
-    """What every request to a dead worker gets."""
+    """What the requests in a batch get when its worker dies."""
     return Unavailable(
-        "continuous batching of this model has stopped after a failure; the server's log says why. "
-        "Unload the model and load it again",
+        "continuous batching of this model has failed; the server's log says why. The next request starts it "
+        "anew",
         code="batching_failed",
+        retry_after=1,
     )
 
 
@@ -109,6 +130,7 @@ class BatchedWork(Work):
         self._account = over
         self._lock = threading.Lock()
         self._ended = False
+        self._id_in_log = current_request_id()
 
     def join(
         self, ids: Sequence[int], *, max_new_tokens: int, ends: Collection[int], sampling: RowSampling
@@ -126,8 +148,11 @@ class BatchedWork(Work):
     def _deliver(self, output: BatchOutput) -> None:
         """From the worker's thread."""
         if output.error is not None:
-            _log.error("a request in the batch failed: %s", output.error)
-            self._failed(batch_failed())
+            with request_id_of(self._id_in_log):
+                _log.error("a request in the batch failed: %s", output.error)
+            error = batch_failed()
+            error.__cause__ = RuntimeError(output.error)
+            self._failed(error)
             return
         try:
             self._executor.submit(self._take, output)

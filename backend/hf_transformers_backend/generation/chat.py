@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Message, Sampling
-from hf_transformers_backend.generation.template import RESERVED_TEMPLATE_NAMES
+from hf_transformers_backend.generation.template import check_template_names
 from hf_transformers_backend.generation.validation import json_object, validated, validated_part
 from hf_transformers_backend.schemas.completions import ChatMessage, ChatRequest, Penalizing
 from hf_transformers_backend.schemas.generation_config import GenerationConfigField
@@ -76,13 +76,7 @@ def template_kwargs(
     Null is absent.
     """
     values = {name: value for name, value in (given or {}).items() if value is not None}
-    reserved = sorted(RESERVED_TEMPLATE_NAMES & values.keys())
-    if reserved:
-        raise BadRequest(
-            f"chat_template_kwargs: {', '.join(reserved)} cannot be set here; only variables of the "
-            "model's own chat template can",
-            param=f"chat_template_kwargs.{reserved[0]}",
-        )
+    check_template_names(values, "chat_template_kwargs")
     if reasoning_effort is not None:
         values["reasoning_effort"] = reasoning_effort
     if enable_thinking is not None:

@@ -4,7 +4,13 @@ from typing import Any
 
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.chat import sampling_of, stop_of
-from hf_transformers_backend.generation.request import GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from hf_transformers_backend.generation.request import (
+    GenerationRequest,
+    InfillPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
 from hf_transformers_backend.generation.validation import validated
 from hf_transformers_backend.schemas.completions import CompletionRequest
 
@@ -16,7 +22,7 @@ def understand_completion(body: Any, *, block_unexpected: bool = False) -> Gener
     asked = validated(CompletionRequest, body, block_unexpected=block_unexpected)
     return GenerationRequest(
         model=asked.model,
-        prompts=_prompts(asked.prompt),
+        prompts=_with_suffix(_prompts(asked.prompt), asked.suffix),
         sampling=sampling_of(asked),
         stop=stop_of(asked),
         max_tokens=asked.max_tokens,
@@ -24,6 +30,16 @@ def understand_completion(body: Any, *, block_unexpected: bool = False) -> Gener
         include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
         echo=bool(asked.echo),
     )
+
+
+def _with_suffix(prompts: tuple[Prompt, ...], suffix: str | None) -> tuple[Prompt, ...]:
+    """An empty suffix is none."""
+    if not suffix:
+        return prompts
+    texts = [prompt.text for prompt in prompts if isinstance(prompt, TextPrompt)]
+    if len(texts) < len(prompts):
+        raise BadRequest("suffix: needs a prompt of text, not of token ids", param="suffix")
+    return tuple(InfillPrompt(text, suffix) for text in texts)
 
 
 def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> tuple[Prompt, ...]:

@@ -3,7 +3,6 @@ the request's turn, and stops at the next token when nobody listens.
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +12,13 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig, StoppingCriteriaList
 
-from hf_transformers_backend.errors import FlexServError, ServerFault, Unavailable
 from hf_transformers_backend.generation.assistant_text import AssistantText
 from hf_transformers_backend.generation.batchable import row_sampling
 from hf_transformers_backend.generation.batching import BatchedWork, Batching, room_in_pool
+from hf_transformers_backend.generation.defaults import Defaults
 from hf_transformers_backend.generation.detokenizer import Detokenizer
+from hf_transformers_backend.generation.failure import explained_failure
+from hf_transformers_backend.generation.image_fetch import NO_IMAGES, ImageFetcher
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
 from hf_transformers_backend.generation.sampling import build_generation_config, end_tokens, logits_processors
 from hf_transformers_backend.generation.stream import Cancellation, EventStream, TokenStreamer
@@ -25,15 +26,17 @@ from hf_transformers_backend.generation.template import (
     EncodedPrompt,
     check_tokens,
     encode_prompt,
+    images_in,
     room_for_answer,
     tokenizer_of,
 )
 from hf_transformers_backend.generation.turns import Ticket, Turns, Work
+from hf_transformers_backend.request_id import carrying
+from hf_transformers_backend.upstream.batch_pool import PoolLimits
 from hf_transformers_backend.upstream.batching import BatchWorker
 from hf_transformers_backend.upstream.parsing import AssistantParser, response_template
 from hf_transformers_backend.upstream.served_model import ServedModel
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 CountTokens = Callable[[int, int], None]
 """Called with the tokens of a prompt and of its answer."""
@@ -51,12 +54,21 @@ class Engine:
     """Generation on one served model. The methods are for the event loop; the work is done on two threads."""
 
     def __init__(
-        self, served: ServedModel, turns: Turns, *, default_max_tokens: int | None, batching: bool = False
+        self,
+        served: ServedModel,
+        turns: Turns,
+        *,
+        defaults: Defaults,
+        pool: PoolLimits | None = None,
+        images: ImageFetcher = NO_IMAGES,
+        failed_with: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
         self.served = served
+        self._failed_with = failed_with
         self.turns = turns
-        self._default_max_tokens = default_max_tokens
-        self._batching = Batching(served) if batching else None
+        self._defaults = defaults
+        self._images = images
+        self._batching = None if pool is None else Batching(served, pool)
         self._worker: BatchWorker | None = None
         # Prompts are prepared beside a running generation, one at a time: a tokenizer is not made for
         # several threads.
@@ -64,18 +76,24 @@ class Engine:
         served.resources.callback(self._prompts.shutdown, wait=False)
 
     async def encode(self, prompt: Prompt) -> EncodedPrompt:
-        """Template and tokenize. Raises BadRequest, also when the prompt fills the context, and Unavailable
-        when the model's batch has died.
+        """Fetch its images, template and tokenize. Raises BadRequest, also when the prompt fills the context,
+        and Unavailable when the model's batch has died.
         """
-        encoded = await self.aside(lambda: encode_prompt(self.served, prompt))
+        fetched = await self._images.fetch(images_in(self.served, prompt))
+        encoded = await self.aside(lambda: encode_prompt(self.served, prompt, fetched))
         if self._batching is not None:
             self._worker = await self._batching.worker()
         self._room(encoded)
         return encoded
 
+    @property
+    def batches(self) -> bool:
+        """Whether the last prompt that was encoded joins a batch: several of them then run at once."""
+        return self._worker is not None
+
     async def aside(self, work: Callable[[], T]) -> T:
         """Run work that touches no weights, on the thread beside the model's."""
-        return await asyncio.get_running_loop().run_in_executor(self._prompts, work)
+        return await asyncio.get_running_loop().run_in_executor(self._prompts, carrying(work))
 
     def generate(
         self,
@@ -107,7 +125,7 @@ class Engine:
             try:
                 self._generate(encoded, request, config, read(), cancellation, count)
             except BaseException as error:  # the top of the thread's work: the reader gets it
-                events.fail(_translated(error))
+                events.fail(self._explained(error))
 
         if self._worker is not None:
             return Generation(
@@ -125,11 +143,16 @@ class Engine:
             try:
                 return work(cancellation)
             except Exception as error:
-                raise _translated(error) from None
+                raise self._explained(error) from None
 
         job = self.turns.submit(ticket, translating)
         begin(Work(cancellation, job))
         return await asyncio.wrap_future(job)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """What the reader gets for what torch work raised."""
+        self._failed_with(error)
+        return explained_failure(error)
 
     def _configured(self, encoded: EncodedPrompt, request: GenerationRequest) -> GenerationConfig:
         """Raises BadRequest for what the model cannot take."""
@@ -138,7 +161,7 @@ class Engine:
             request.sampling,
             self.served.model.generation_config,
             max_tokens=request.max_tokens,
-            default=self._default_max_tokens,
+            default=self._defaults.max_tokens,
             room=self._room(encoded),
         )
 
@@ -178,7 +201,7 @@ class Engine:
             streamer,
             begin=lambda: wait.over(begun=True),
             finish=lambda: streamer.finish(prompt_tokens=prompt_tokens, ended=streamer.last in ends),
-            fail=lambda error: events.fail(_translated(error)),
+            fail=lambda error: events.fail(self._explained(error)),
             over=over,
         )
         job.join(encoded.ids, max_new_tokens=config.max_new_tokens or 1, ends=ends, sampling=sampling)
@@ -197,8 +220,14 @@ class Engine:
         prompt_tokens = len(encoded.ids)
         ends = end_tokens(config, model.generation_config)
         processors = logits_processors(
-            request.sampling, config, prompt_tokens=prompt_tokens, device=model.device
+            self._defaults.seeded(request.sampling),
+            config,
+            prompt_tokens=prompt_tokens,
+            device=model.device,
         )
+        if self._defaults.static_cache and config.cache_implementation is None:
+            # What makes `generate` compile the steps where the device and the model allow it.
+            config.cache_implementation = "static"
         beams = (config.num_beams or 1) > 1
         try:
             sequences = model.generate(
@@ -231,11 +260,16 @@ class Engine:
         tokenizer = tokenizer_of(self.served)
         parser = None
         if isinstance(prompt, ChatPrompt):
-            template = response_template(self.served.processor, self.served.model, tools=bool(prompt.tools))
+            template = response_template(
+                self.served.processor,
+                self.served.model,
+                tools=bool(prompt.tools),
+                reasoning=self._defaults.parses_reasoning,
+            )
             if template is not None:
-                parser = AssistantParser(
-                    template, prompt=encoded.text or "", tools=list(prompt.tools) or None
-                )
+                # Where reasoning is not taken apart, a block of it in the prompt is no part of the answer.
+                begun = (encoded.text or "") if self._defaults.parses_reasoning else ""
+                parser = AssistantParser(template, prompt=begun, tools=list(prompt.tools) or None)
         return Detokenizer(tokenizer, skip_special_tokens=parser is None), parser
 
 
@@ -246,15 +280,3 @@ def _stop_strings(config: Any) -> list[str]:
     """
     stops, config.stop_strings = config.stop_strings, None
     return [stops] if isinstance(stops, str) else list(stops or ())
-
-
-def _translated(error: BaseException) -> BaseException:
-    if isinstance(error, FlexServError):
-        return error
-    if isinstance(error, torch.OutOfMemoryError):
-        _log.warning("out of device memory while generating: %s", error)
-        return Unavailable(
-            "not enough memory on the device for this request", code="insufficient_memory", retry_after=30
-        )
-    _log.error("generation failed", exc_info=error)
-    return ServerFault("the generation failed; the server's log says why", code="generation_failed")

@@ -1,9 +1,13 @@
 """The engines of the models in memory, each made at its model's first request."""
 
+from collections.abc import Callable
 from typing import Protocol
 
+from hf_transformers_backend.generation.defaults import NO_DEFAULTS, Defaults
 from hf_transformers_backend.generation.engine import Engine
+from hf_transformers_backend.generation.image_fetch import NO_IMAGES, ImageFetcher
 from hf_transformers_backend.generation.turns import QueueMetrics, Turns
+from hf_transformers_backend.upstream.batch_pool import PoolLimits
 from hf_transformers_backend.upstream.served_model import ServedModel
 
 
@@ -16,19 +20,27 @@ class TokenMetrics(QueueMetrics, Protocol):
 
 
 class Engines:
-    """The engines of the models in memory. An engine goes with its model. For the event loop only."""
+    """The engines of the models in memory. An engine goes with its model. For the event loop only.
+
+    With a `pool` concurrent requests share a model's steps, where it can be batched. `failed_with` is told
+    what torch work raises.
+    """
 
     def __init__(
         self,
         *,
         max_queue: int,
-        default_max_tokens: int | None,
         metrics: TokenMetrics,
-        batching: bool = False,
+        defaults: Defaults = NO_DEFAULTS,
+        pool: PoolLimits | None = None,
+        images: ImageFetcher = NO_IMAGES,
+        failed_with: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
         self._max_queue = max_queue
-        self._default_max_tokens = default_max_tokens
-        self._batching = batching
+        self.defaults = defaults
+        self._pool = pool
+        self._images = images
+        self._failed_with = failed_with
         self.metrics = metrics
         self._engines: dict[str, Engine] = {}
 
@@ -38,7 +50,12 @@ class Engines:
         if engine is None:
             turns = Turns(served.executor, self._max_queue, self.metrics)
             engine = self._engines[served.key] = Engine(
-                served, turns, default_max_tokens=self._default_max_tokens, batching=self._batching
+                served,
+                turns,
+                defaults=self.defaults,
+                pool=self._pool,
+                images=self._images,
+                failed_with=self._failed_with,
             )
             served.resources.callback(self._engines.pop, served.key, None)
         return engine

@@ -1,4 +1,4 @@
-"""Images that come in a request, as data: URIs. Nothing is fetched and no file is read."""
+"""Images that come in a request: where they are, and what they show. No file is read."""
 
 import base64
 import binascii
@@ -25,22 +25,28 @@ def image_urls(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                 yield f"messages[{m}].content[{p}].image_url", url["url"] if isinstance(url, dict) else url
 
 
-def decode_image(url: str, where: str) -> Image.Image:
-    """The picture in a `data:image/...;base64,` URI, as RGB. Raises BadRequest for every other address."""
-    header = _DATA_URI.match(url)
-    if header is None:
-        raise BadRequest(
-            f"{where}: only data:image/...;base64,... URIs are accepted, no http(s) or file addresses "
-            "and no paths; send the image itself",
-            param=where,
-        )
+def decode_image(image: str | bytes, where: str) -> Image.Image:
+    """The picture in bytes, or in a `data:image/...;base64,` URI, as RGB. Raises BadRequest, also for every
+    other address.
+    """
     try:
-        data = base64.b64decode(url[header.end() :], validate=True)
+        data = _from_uri(image, where) if isinstance(image, str) else image
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
-                return image.convert("RGB")
+            with Image.open(io.BytesIO(data)) as picture:
+                return picture.convert("RGB")
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise BadRequest(f"{where}: the image has too many pixels", param=where) from error
     except (binascii.Error, OSError, ValueError, SyntaxError) as error:
-        raise BadRequest(f"{where}: not a readable base64-encoded image", param=where) from error
+        raise BadRequest(f"{where}: not a readable image", param=where) from error
+
+
+def _from_uri(uri: str, where: str) -> bytes:
+    header = _DATA_URI.match(uri)
+    if header is None:
+        raise BadRequest(
+            f"{where}: an image is a data:image/...;base64,... URI or an http(s) address; no file addresses "
+            "and no paths",
+            param=where,
+        )
+    return base64.b64decode(uri[header.end() :], validate=True)

@@ -34,7 +34,15 @@ class TokenPrompt:
     ids: tuple[int, ...]
 
 
-Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
+@dataclass(frozen=True, slots=True)
+class InfillPrompt:
+    """A text with a hole that the model fills."""
+
+    prefix: str
+    suffix: str
+
+
+Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt | InfillPrompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ Lease, place in the queue, prompts, generations, and the end of them all.
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hf_transformers_backend.generation.engine import Engine
+from hf_transformers_backend.generation.engine import Engine, Generation
 from hf_transformers_backend.generation.engines import Engines
 from hf_transformers_backend.generation.events import Event
-from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
+from hf_transformers_backend.generation.request import GenerationRequest, Prompt
 from hf_transformers_backend.generation.template import EncodedPrompt, tokenizer_of
-from hf_transformers_backend.generation.turns import Ticket, Work
+from hf_transformers_backend.generation.turns import Ticket, Work, when_all_over
 from hf_transformers_backend.identity import Kind
 
 
@@ -56,7 +56,7 @@ class ServedRequest:
         self._engines = engines
         self._asked_model = model
         self._ends = ExitStack()
-        self._work: Work | None = None
+        self._works: list[Work] = []
         self._arrived = time.monotonic()
         self._first_seen = False
         self.lease: LeaseLike | None = None
@@ -97,7 +97,8 @@ class ServedRequest:
         Everything that the caller got wrong is raised here.
         """
         lease, engine, ticket = await self.admit()
-        prompts = [_with_defaults(prompt, lease.chat_template_kwargs) for prompt in request.prompts]
+        defaults = self._engines.defaults
+        prompts = [defaults.prompted(prompt, lease.chat_template_kwargs or {}) for prompt in request.prompts]
         encoded = [await engine.encode(prompt) for prompt in prompts]
         answer = TextAnswer(
             self, request, engine, ticket, list(zip(prompts, encoded, strict=True)), lease.requested
@@ -106,8 +107,8 @@ class ServedRequest:
         return answer
 
     def begin(self, work: Work) -> None:
-        """This is now what `close` has to stop."""
-        self._work = work
+        """This is something more that `close` has to stop."""
+        self._works.append(work)
 
     def saw_first_token(self) -> None:
         """Only the first call counts."""
@@ -121,13 +122,10 @@ class ServedRequest:
 
     def close(self) -> None:
         """Stop what runs; give the place and the model back once the model's thread is done. Idempotent."""
-        work, self._work = self._work, None
-        ends = self._ends.pop_all()
-        if work is None:
-            ends.close()
-        else:
+        works, self._works = self._works, []
+        for work in works:
             work.cancel()
-            work.when_over(ends.close)
+        when_all_over(works, self._ends.pop_all().close)
 
 
 class TextAnswer:
@@ -177,17 +175,14 @@ class TextAnswer:
         return text
 
     async def _generate(self) -> AsyncIterator[IndexedEvent]:
-        for index, (prompt, encoded) in enumerate(self._prompts):
-            generation = self._engine.generate(
-                self._ticket, encoded, prompt, self._request, self._served.count
-            )
-            self._served.begin(generation.work)
+        """One prompt after the other; in a batch all of them at once, still told in their order."""
+        begun = [self._begin(*prompt) for prompt in self._prompts] if self._engine.batches else None
+        for index, prompt in enumerate(self._prompts):
+            generation = self._begin(*prompt) if begun is None else begun[index]
             async for event in generation.events:
                 yield IndexedEvent(index, event)
 
-
-def _with_defaults(prompt: Prompt, defaults: Any) -> Prompt:
-    """The model's own template variables, which those of the request override."""
-    if not isinstance(prompt, ChatPrompt) or not defaults:
-        return prompt
-    return replace(prompt, template_kwargs={**defaults, **prompt.template_kwargs})
+    def _begin(self, prompt: Prompt, encoded: EncodedPrompt) -> Generation:
+        generation = self._engine.generate(self._ticket, encoded, prompt, self._request, self._served.count)
+        self._served.begin(generation.work)
+        return generation

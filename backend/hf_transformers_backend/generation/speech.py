@@ -93,8 +93,8 @@ def transcribe(
         for name, value in inputs.items()
     }
     options: dict[str, Any] = {"stopping_criteria": StoppingCriteriaList([cancellation])}
-    if asked.language and getattr(model.generation_config, "is_multilingual", False):
-        options |= {"language": asked.language, "task": "transcribe"}
+    if _is_multilingual(served):
+        options["task"] = "transcribe"  # else the model may decide to translate
     if asked.temperature:
         options |= {"do_sample": True, "temperature": asked.temperature}
     if asked.prompt is not None:
@@ -103,8 +103,10 @@ def transcribe(
         options |= {"return_timestamps": True, "return_segments": True}
     with torch.inference_mode():
         language = asked.language or (
-            _detected(model, inputs) if asked.response_format == "verbose_json" else None
+            _detected(served, inputs) if asked.response_format == "verbose_json" else None
         )
+        if language and _is_multilingual(served):
+            options["language"] = language
         result = model.generate(**inputs, **options)
     sequences = result["sequences"] if isinstance(result, dict) else result
     tokens = sequences[0].tolist()
@@ -120,9 +122,14 @@ def _has_time_stamps(served: ServedModel) -> bool:
     return known and hasattr(served.model.generation_config, "no_timestamps_token_id")
 
 
-def _detected(model: Any, inputs: dict[str, Any]) -> str | None:
-    if not getattr(model.generation_config, "is_multilingual", False) or "input_features" not in inputs:
+def _is_multilingual(served: ServedModel) -> bool:
+    return bool(getattr(served.model.generation_config, "is_multilingual", False))
+
+
+def _detected(served: ServedModel, inputs: dict[str, Any]) -> str | None:
+    if not _is_multilingual(served) or "input_features" not in inputs:
         return None
+    model: Any = served.model
     token = int(model.detect_language(input_features=inputs["input_features"][..., :3000])[0])
     codes = {number: name.strip("<|>") for name, number in model.generation_config.lang_to_id.items()}
     return codes.get(token)

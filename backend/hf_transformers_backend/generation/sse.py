@@ -50,6 +50,12 @@ async def write_stream(
         yield b"data: [DONE]\n\n"
 
 
+def last_words(writer: StreamWriter, error: FlexServError) -> bytes:
+    """The end of a stream that somebody else ends: the API's error event and the end marker."""
+    end = b"data: [DONE]\n\n" if writer.end_marker else b""
+    return _frames(writer, writer.failed(error)) + end
+
+
 def error_event(error: Exception) -> FlexServError:
     """What a client may see of an error; one that is not ours is logged and hidden."""
     if isinstance(error, FlexServError):

@@ -14,8 +14,15 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.images import decode_image, image_urls
-from hf_transformers_backend.generation.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from hf_transformers_backend.upstream.messages import processor_messages
+from hf_transformers_backend.generation.infill import infill_text, infill_tokens
+from hf_transformers_backend.generation.request import (
+    ChatPrompt,
+    InfillPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
+from hf_transformers_backend.upstream.messages import processor_messages, template_variables
 from hf_transformers_backend.upstream.served_model import Modality, ServedModel
 
 _log = logging.getLogger(__name__)
@@ -32,6 +39,17 @@ RESERVED_TEMPLATE_NAMES = frozenset(
 """Names that the template machinery takes for itself; a request may not set them."""
 
 
+def check_template_names(names: Iterable[str], where: str) -> None:
+    """Raises BadRequest for names that a request or a setting may not give to a template."""
+    reserved = sorted(RESERVED_TEMPLATE_NAMES.intersection(names))
+    if reserved:
+        raise BadRequest(
+            f"{where}: {', '.join(reserved)} cannot be set here; only variables of the model's own chat "
+            "template can",
+            param=f"{where}.{reserved[0]}",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
     """Token ids, and for models that see the processor's tensors (on the CPU)."""
@@ -41,17 +59,32 @@ class EncodedPrompt:
     tensors: Mapping[str, Any] = field(default_factory=dict)
 
 
-def encode_prompt(served: ServedModel, prompt: Prompt) -> EncodedPrompt:
-    """Blocking. Raises BadRequest for what this model cannot take, with the numbers where it is too long."""
+def images_in(served: ServedModel, prompt: Prompt) -> list[tuple[str, str]]:
+    """(where, url) of the prompt's images. Raises BadRequest when this model takes none."""
+    images = list(image_urls(prompt.messages)) if isinstance(prompt, ChatPrompt) else []
+    if images and served.modality is Modality.LLM:
+        raise BadRequest(f"{images[0][0]}: this model takes text only", param=images[0][0])
+    return images
+
+
+def encode_prompt(
+    served: ServedModel, prompt: Prompt, fetched: Mapping[str, bytes] | None = None
+) -> EncodedPrompt:
+    """Blocking. `fetched` has the bytes of images that are named by http(s) addresses.
+
+    Raises BadRequest for what this model cannot take, with the numbers where it is too long.
+    """
     if served.modality is Modality.STT:
         raise BadRequest(
             "this model transcribes audio and generates no text; use /v1/audio/transcriptions",
             param="model",
         )
     if isinstance(prompt, ChatPrompt):
-        encoded = _encode_chat(served, prompt)
+        encoded = _encode_chat(served, prompt, fetched or {})
     elif isinstance(prompt, TextPrompt):
         encoded = EncodedPrompt(tuple(tokenizer_of(served)(prompt.text)["input_ids"]), text=prompt.text)
+    elif isinstance(prompt, InfillPrompt):
+        encoded = _encode_infill(served, prompt)
     else:
         encoded = _encode_tokens(served, prompt)
     if not encoded.ids:
@@ -97,16 +130,24 @@ def check_tokens(served: ServedModel, tokens: Iterable[int], where: str) -> None
         )
 
 
+def _encode_infill(served: ServedModel, prompt: InfillPrompt) -> EncodedPrompt:
+    tokenizer = tokenizer_of(served)
+    marks = infill_tokens(tokenizer)
+    if marks is None:
+        raise BadRequest(
+            "suffix: this model has no tokens for filling in the middle; leave it out", param="suffix"
+        )
+    ids = tokenizer(infill_text(marks, prompt.prefix, prompt.suffix))["input_ids"]
+    return EncodedPrompt(tuple(ids), text=prompt.prefix)
+
+
 def _encode_tokens(served: ServedModel, prompt: TokenPrompt) -> EncodedPrompt:
     check_tokens(served, prompt.ids, "prompt")
     return EncodedPrompt(prompt.ids)
 
 
-def _encode_chat(served: ServedModel, prompt: ChatPrompt) -> EncodedPrompt:
-    images = list(image_urls(prompt.messages))
-    if images and served.modality is Modality.LLM:
-        raise BadRequest(f"{images[0][0]}: this model takes text only", param=images[0][0])
-    pictures = [decode_image(url, where) for where, url in images]
+def _encode_chat(served: ServedModel, prompt: ChatPrompt, fetched: Mapping[str, bytes]) -> EncodedPrompt:
+    pictures = [decode_image(fetched.get(url, url), where) for where, url in images_in(served, prompt)]
     text = _render(served, prompt)
     if served.modality is Modality.LLM:
         return EncodedPrompt(
@@ -135,12 +176,13 @@ def _render(served: ServedModel, prompt: ChatPrompt) -> str:
             tools=list(prompt.tools) or None,
             add_generation_prompt=True,
             tokenize=False,
-            **prompt.template_kwargs,
+            **template_variables(source, prompt.template_kwargs),
         )
     # Templates are programs of the model's author: they raise TemplateError to refuse a conversation, and
     # Python's own errors where a message or a template variable is not what they expect.
     except Exception as error:
-        _log.info("the chat template refused a conversation", exc_info=True)
+        # Its message may quote the conversation.
+        _log.info("the chat template refused a conversation (%s)", type(error).__name__)
         raise BadRequest(
             f"messages: the model's chat template refuses this conversation: {error}", param="messages"
         ) from error

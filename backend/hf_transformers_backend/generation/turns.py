@@ -5,13 +5,14 @@ At most --max-queue of them wait, the rest is refused.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from hf_transformers_backend.errors import Busy
 from hf_transformers_backend.generation.stream import Cancellation
+from hf_transformers_backend.request_id import carrying
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Turns:
             return work()
 
         try:
-            job = self._executor.submit(run)
+            job = self._executor.submit(carrying(run))
         except BaseException:
             wait.over(begun=False)
             raise
@@ -130,3 +131,21 @@ class Work:
     def when_over(self, action: Callable[[], None]) -> None:
         """Call `action` once the model's thread is done with this, maybe at once, maybe on that thread."""
         self._job.add_done_callback(lambda _: action())
+
+
+def when_all_over(works: Collection[Work], action: Callable[[], None]) -> None:
+    """Call `action` once all of them are over; at once if there are none."""
+    lock, left = threading.Lock(), len(works)
+
+    def one_is_over() -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = left == 0
+        if last:
+            action()
+
+    if not works:
+        action()
+    for work in works:
+        work.when_over(one_is_over)

@@ -4,37 +4,37 @@ One lock, held for moments only: never during I/O, torch work or a wait. Public 
 thread.
 """
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_transformers_backend.admission import Room, decide
-from hf_transformers_backend.errors import BadRequest, FlexServError, InsufficientStorage, Unavailable
+from hf_transformers_backend.admission import Room
+from hf_transformers_backend.device_fault import DeviceHealth
+from hf_transformers_backend.errors import FlexServError
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.loader import Loader, Servable
 from hf_transformers_backend.residency import reclaim
-from hf_transformers_backend.residency.catalog import catalog
 from hf_transformers_backend.residency.clock import Clock, SystemClock
 from hf_transformers_backend.residency.declared import DeclaredList, DeclaredModel
 from hf_transformers_backend.residency.directory import Directory
+from hf_transformers_backend.residency.gate import Gate
 from hf_transformers_backend.residency.housekeeper import Housekeeper
 from hf_transformers_backend.residency.lease import Lease
 from hf_transformers_backend.residency.load_job import LoadJob, Waiter
 from hf_transformers_backend.residency.load_pipeline import LoadPipeline, PipelineEvents
 from hf_transformers_backend.residency.markers import LoadMarkers
+from hf_transformers_backend.residency.outlook import Outlook
 from hf_transformers_backend.residency.resident import Resident
-from hf_transformers_backend.residency.shelf import RETRY_SECONDS, Shelf
+from hf_transformers_backend.residency.shelf import Shelf
 from hf_transformers_backend.residency.views import (
-    CatalogEntry,
     EvictionReason,
     EvictionResult,
-    ResidencySnapshot,
     Unloaded,
 )
+from hf_transformers_backend.residency.waiting import wait_for_lease
 from hf_transformers_backend.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,9 @@ class LoadTicket:
     job: LoadJob | None
 
 
-class Residency:
-    """See the module. `room` measures the memory that a load would land in (None = unknown), `cached_models`
-    lists the ids and times of what is on disk.
+class Residency(Outlook):
+    """See the module. `rooms` measures the memories that a load may use (none = unknown), `cached_models`
+    lists the ids and times of what is on disk, `health` learns what loads raise.
     """
 
     def __init__(
@@ -59,18 +59,17 @@ class Residency:
         loader: Loader,
         *,
         clock: Clock | None = None,
-        room: Callable[[], Room | None] = lambda: None,
+        rooms: Callable[[Kind], Sequence[Room]] = lambda _: (),
         cached_models: Callable[[], Sequence[tuple[str, int]]] = lambda: (),
+        health: DeviceHealth | None = None,
     ) -> None:
         self._settings = settings
-        self._measure_room = room
-        self._cached_models = cached_models
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._housekeeper = Housekeeper(self._changed)
         self._markers = LoadMarkers(settings.state_dir)
-        events = PipelineEvents(self._admit, self._land, self._load_failed, self._load_aborted)
-        self._pipeline = LoadPipeline(loader, self._markers, events)
+        self._health = health or DeviceHealth()
+        self._pipeline = LoadPipeline(loader, self._markers)
         clock = clock or SystemClock()
         directory = Directory(settings, clock.now)
         directory.quarantine(self._markers.left_behind())
@@ -78,11 +77,34 @@ class Residency:
             settings,
             directory,
             clock,
+            self._health,
             begin=self._pipeline.submit,
             give_back=self._housekeeper.give_back,
             on_lost=self._housekeeper.note_lost,
         )
-        self._housekeeper.begin_with(self._shelf)
+        self._gate = Gate(
+            settings,
+            self._shelf,
+            self._housekeeper,
+            self._lock,
+            clock,
+            measure=rooms,
+            again=self._pipeline.enqueue,
+        )
+        super().__init__(self._lock, self._shelf, settings, cached_models)
+        self._housekeeper.begin_with(self._shelf, self._gate)
+        self._pipeline.begin_with(
+            PipelineEvents(
+                self._gate.foresee,
+                self._gate.admit,
+                self._gate.make_room_after_failure,
+                self._gate.ran_out,
+                self._land,
+                self._load_failed,
+                self._load_aborted,
+                self._health.note,
+            )
+        )
 
     # Life
 
@@ -118,28 +140,12 @@ class Residency:
 
     # Requests
 
-    def resolve(self, name: str | None, kind: Kind = "serve") -> ModelIdentity:
-        """What a request means by `name`; None means the default model. Raises BadRequest."""
-        with self._lock:
-            return self._shelf.resolve(name, kind)
-
-    def meaning(self, name: str, kind: Kind) -> ModelIdentity | None:
-        """Like `resolve`, with None for a name that can mean nothing of this kind."""
-        try:
-            return self.resolve(name, kind)
-        except BadRequest:
-            return None
-
-    def served_as(self, name: str, kind: Kind) -> ModelIdentity | None:
-        """The model that bears `name` as its served name."""
-        with self._lock:
-            return self._shelf.served_as(name, kind)
-
     async def acquire(self, name: str | None, kind: Kind = "serve") -> Lease:
         """A lease on the model, which is loaded if the on-demand policy lets a request do that.
 
         Waits up to --load-wait; raises the FlexServErrors of the policy and of the load.
         """
+        name = self._shelf.directory.heeded(name, kind)
         with self._lock:
             identity = self._shelf.resolve(name, kind)
             requested = name or str(identity)
@@ -150,16 +156,17 @@ class Residency:
             job = self._shelf.join_or_begin(identity, requested)
             waiter = Waiter(requested)
             job.waiters.append(waiter)
-        return await self._wait_for(waiter, job)
+        return await wait_for_lease(waiter, self._settings.load_wait, lambda: self._stop_waiting(waiter, job))
 
     def request_load(self, name: str, kind: Kind = "serve") -> LoadTicket:
         """Start the load that a mere request wants, without a lease; the on-demand policy holds."""
+        heeded = self._shelf.directory.heeded(name, kind)
         with self._lock:
-            identity = self._shelf.resolve(name, kind)
+            identity = self._shelf.resolve(heeded, kind)
             self._shelf.refuse_when_unable()
             if identity in self._shelf.residents:
                 return LoadTicket(identity, None)
-            return LoadTicket(identity, self._shelf.join_or_begin(identity, name))
+            return LoadTicket(identity, self._shelf.join_or_begin(identity, heeded or str(identity)))
 
     # Management
 
@@ -196,14 +203,25 @@ class Residency:
         return results
 
     def evict(
-        self, identity: ModelIdentity, reason: EvictionReason, oom_triggered: bool = False
+        self,
+        identity: ModelIdentity,
+        reason: EvictionReason,
+        *,
+        oom_triggered: bool = False,
+        even_in_use: bool = False,
     ) -> EvictionResult:
-        """Take one idle model out of memory; blocks until that is back. Nothing happens to one in use."""
+        """Take one idle model out of memory; blocks until that is back.
+
+        Nothing happens to one in use, unless `even_in_use`: then its memory goes with its last request.
+        """
         with self._lock:
             resident = self._shelf.residents.get(identity)
-            if resident is None or resident.leases:
-                return EvictionResult(freed=False, had_active_requests=resident is not None)
+            in_use = resident is not None and resident.leases > 0
+            if resident is None or (in_use and not even_in_use):
+                return EvictionResult(freed=False, had_active_requests=in_use)
             self._shelf.detach(resident, "memory" if oom_triggered else reason)
+            if in_use:
+                return EvictionResult(freed=False, had_active_requests=True)
         return EvictionResult(freed=self._housekeeper.free(resident), had_active_requests=False)
 
     def declare(self, models: Iterable[DeclaredModel], digest: str | None) -> None:
@@ -231,57 +249,7 @@ class Residency:
         """Give back what is cached but unused; blocks."""
         reclaim.release_caches()
 
-    # Looking
-
-    @property
-    def defaults(self) -> tuple[ModelIdentity, ...]:
-        """The models that --default-model and --default-embedding-model name."""
-        return self._shelf.directory.defaults
-
-    def default(self, kind: Kind) -> ModelIdentity | None:
-        """The model that answers requests which name none."""
-        return self._shelf.directory.default(kind)
-
-    @property
-    def crashed_loading(self) -> tuple[ModelIdentity, ...]:
-        """Models whose load ended a former process, until they are loaded by order."""
-        with self._lock:
-            return tuple(self._shelf.directory.crashed)
-
-    def snapshot(self) -> ResidencySnapshot:
-        """One consistent look at everything."""
-        with self._lock:
-            return self._shelf.snapshot()
-
-    def catalog(self) -> list[CatalogEntry]:
-        """What a client may name. Reads the disk: not for the event loop."""
-        with self._lock:
-            now, declared = self._shelf.snapshot(), self._shelf.directory.declared
-        names = [*map(str, self.defaults), *(model.label for model in declared.models)]
-        return catalog(now, names, self._cached_models() if self._settings.on_demand == "any" else ())
-
     # Inside
-
-    async def _wait_for(self, waiter: Waiter, job: LoadJob) -> Lease:
-        lease = asyncio.wrap_future(waiter.lease)
-        try:
-            await asyncio.wait({lease}, timeout=self._settings.load_wait)
-        except BaseException:
-            self._stop_waiting(waiter, job)
-            if waiter.lease.done() and waiter.lease.exception() is None:
-                waiter.lease.result().release()
-            _ = lease.cancel() or lease.exception()
-            raise
-        self._stop_waiting(waiter, job)
-        if not lease.done():
-            lease.cancel()
-        if waiter.lease.done() and not waiter.lease.cancelled():
-            return waiter.lease.result() if lease.cancelled() else lease.result()
-        raise Unavailable(
-            f"'{waiter.requested}' is still being loaded; try again",
-            code="model_loading",
-            retry_after=RETRY_SECONDS,
-        )
 
     def _stop_waiting(self, waiter: Waiter, job: LoadJob) -> None:
         with self._lock:
@@ -290,36 +258,14 @@ class Residency:
                 if known is not None and waiter in known.waiters:
                     known.waiters.remove(waiter)
 
-    def _admit(self, job: LoadJob, needed: int | None) -> None:
-        """Make room for a load or refuse it; runs on the loading thread, before the weights."""
-        room = self._measure_room() if needed is not None else None
-        freeing: list[Resident] = []
-        with self._lock:
-            job.check()
-            occupants = [] if room is None else self._shelf.occupants(job.identity, room.device)
-            admission = decide(needed, room, occupants)
-            for identity in admission.make_room:
-                resident = self._shelf.residents[identity]
-                if self._shelf.detach(resident, "replaced" if identity == job.identity else "room"):
-                    freeing.append(resident)
-        for resident in freeing:
-            self._housekeeper.free(resident)
-        if not admission.admitted:
-            raise InsufficientStorage(
-                f"{job.identity} needs {admission.needed_bytes} bytes of memory,"
-                f" {admission.available_bytes} are available",
-                code="insufficient_memory",
-                needed_bytes=admission.needed_bytes,
-                available_bytes=admission.available_bytes,
-            )
-
     def _land(self, job: LoadJob, servable: Servable) -> Resident | None:
         with self._lock:
             unwanted, replaced = self._shelf.land(job, servable)
             self._changed.notify_all()
         del servable
         if unwanted is None:
-            logger.info("loaded %s", job.identity)
+            more = {"model": str(job.identity), "seconds": round(job.seconds, 3)}
+            logger.info("loaded %s in %.1f s", job.identity, job.seconds, extra=more)
         if replaced is not None:
             self._housekeeper.free(replaced)
         return unwanted
@@ -327,7 +273,8 @@ class Residency:
     def _load_failed(self, job: LoadJob, error: FlexServError) -> None:
         with self._lock:
             self._shelf.load_failed(job, error)
-        logger.warning("cannot load %s: %s", job.identity, error.message)
+        more = {"model": str(job.identity), "reason": error.code}
+        logger.warning("cannot load %s: %s", job.identity, error.message, extra=more)
 
     def _load_aborted(self, job: LoadJob) -> None:
         with self._lock:

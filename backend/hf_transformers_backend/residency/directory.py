@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hf_transformers_backend.errors import BadRequest, Forbidden, Unavailable
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.residency.declared import DeclaredList
-from hf_transformers_backend.residency.names import check_name, parse_name
+from hf_transformers_backend.residency.names import check_name, parse_name, plain_path
 from hf_transformers_backend.settings import Settings
 
 LiveNames = Sequence[tuple[ModelIdentity, str | None]]
@@ -27,6 +27,10 @@ class Directory:
             self._defaults["embedding"] = parse_name(
                 settings.default_embedding_model, "embedding", "--default-embedding-model"
             )
+        self._forced: dict[Kind, bool] = {
+            "serve": settings.force_default_model,
+            "embedding": settings.force_default_embedding_model,
+        }
         self.declared = DeclaredList()
         self.crashed: dict[ModelIdentity, None] = {}
 
@@ -41,6 +45,10 @@ class Directory:
 
     def default(self, kind: Kind) -> ModelIdentity | None:
         return self._defaults.get(kind)
+
+    def heeded(self, name: str | None, kind: Kind) -> str | None:
+        """The name of a request, or None where every request of that kind gets the default model."""
+        return None if self._forced[kind] else name
 
     def quarantine(self, identities: Iterable[ModelIdentity]) -> None:
         self.crashed = dict.fromkeys(identities)
@@ -97,7 +105,7 @@ class Directory:
             return False
         if revisions is not None and identity.revision not in revisions:
             return False
-        if name is None or name in (identity.model_id, str(identity)):
+        if name is None or plain_path(name) in (identity.model_id, str(identity)):
             return True
         return any(identity == known and name == served for known, served in live)
 

@@ -7,7 +7,7 @@ from typing import Literal
 from hf_transformers_backend.errors import FlexServError
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.residency.load_job import LoadJob
-from hf_transformers_backend.residency.views import EvictionReason, EvictionView, FailedView
+from hf_transformers_backend.residency.views import EvictionReason, EvictionView, FailedView, LoadTimes
 
 MAX_REMEMBERED = 256
 
@@ -23,7 +23,7 @@ class History:
         self.last_evictions: dict[ModelIdentity, EvictionView] = {}
         self.evictions: Counter[EvictionReason] = Counter()
         self.loads: Counter[Outcome] = Counter()
-        self.load_seconds: list[float] = []
+        self.load_times = LoadTimes()
         self._sequence = 0
 
     def load_begun(self, identity: ModelIdentity) -> None:
@@ -45,7 +45,7 @@ class History:
     def load_ended(self, outcome: Literal["loaded", "aborted"], seconds: float) -> None:
         self.loads[outcome] += 1
         if outcome == "loaded":
-            self.load_seconds.append(seconds)
+            self.load_times = self.load_times.plus(seconds)
 
     def evicted(self, identity: ModelIdentity, reason: EvictionReason) -> None:
         self._sequence += 1

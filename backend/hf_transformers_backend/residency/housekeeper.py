@@ -4,11 +4,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hf_transformers_backend.residency import reclaim
 from hf_transformers_backend.residency.resident import Resident
 from hf_transformers_backend.residency.shelf import Shelf
+
+if TYPE_CHECKING:
+    from hf_transformers_backend.residency.gate import Gate
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +22,7 @@ T = TypeVar("T")
 class Housekeeper:
     """One thread, from `start` to `stop`. `changed` is the condition on residency's lock.
 
-    `begin_with` comes before everything else: shelf and housekeeper need each other.
+    `begin_with` comes before everything else: shelf, gate and housekeeper need each other.
     """
 
     def __init__(self, changed: threading.Condition) -> None:
@@ -29,9 +32,11 @@ class Housekeeper:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="flexserv-housekeeper", daemon=True)
         self._shelf: Shelf
+        self._gate: Gate
 
-    def begin_with(self, shelf: Shelf) -> None:
+    def begin_with(self, shelf: Shelf, gate: "Gate") -> None:
         self._shelf = shelf
+        self._gate = gate
 
     def start(self) -> None:
         self._thread.start()
@@ -58,11 +63,13 @@ class Housekeeper:
 
     def free(self, resident: Resident) -> bool:
         """Free a detached model that nobody uses; blocks, true when the memory is back."""
-        freed = reclaim.free(resident.take_servable, at_exit=resident.reason == "shutdown")
-        with self._changed:
-            self._shelf.leaving.remove(resident)
-            self._changed.notify_all()
-        return freed
+        try:
+            return reclaim.free(resident.take_servable, at_exit=resident.reason == "shutdown")
+        finally:
+            with self._changed:
+                self._shelf.has_left(resident)
+                self._changed.notify_all()
+            self._gate.somebody_left()
 
     def tidy(self) -> float:
         """Do what is due now; returns the seconds until the next look."""
@@ -75,6 +82,7 @@ class Housekeeper:
             expired, soonest = self._shelf.detach_expired()
         for resident in (*freeing, *expired):
             self.free(resident)
+        self._gate.tidy()
         return LONGEST_NAP_SECONDS if soonest is None else min(LONGEST_NAP_SECONDS, soonest)
 
     def _run(self) -> None:

@@ -2,13 +2,16 @@
 
 import itertools
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 from hf_transformers_backend.errors import FlexServError
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import LoadAborted, Source
 from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
+from hf_transformers_backend.request_id import current_request_id
 from hf_transformers_backend.residency.clock import Clock
 from hf_transformers_backend.residency.lease import Lease
 from hf_transformers_backend.residency.views import LoadingView, Stage
@@ -27,21 +30,30 @@ class Waiter:
 class LoadJob:
     """Fields that change are guarded by residency's lock, except the progress, which its thread alone writes.
 
-    `outcome` ends with None, or with the error; it never raises.
+    `asked` are the load-time settings that were asked for by name; `settings` are those in force.
+    `outcome` ends with None, or with the error; it never raises. `request_id` is that of the request which
+    began it.
     """
 
     def __init__(
-        self, identity: ModelIdentity, settings: LoadSettings, live: LiveSettings, clock: Clock
+        self,
+        identity: ModelIdentity,
+        settings: LoadSettings,
+        live: LiveSettings,
+        clock: Clock,
+        asked: Mapping[str, Any] | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
         self.live = live
+        self.asked: Mapping[str, Any] = asked or {}
         self.load_id = uuid.uuid4().hex[:12]
         self.waiters: list[Waiter] = []
         self.outcome: Future[FlexServError | None] = Future()
         self.aborted = False
         self.source: Source | None = None
         self.sequence = next(_sequence)
+        self.request_id = current_request_id()
         self._clock = clock
         self._started: tuple[float, float] | None = None
         self._progress: tuple[Stage, int, int | None, float] = ("queued", 0, None, clock.now())

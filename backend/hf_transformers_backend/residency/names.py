@@ -12,11 +12,18 @@ def parse_name(name: str, kind: Kind, param: str = "model") -> ModelIdentity:
     """
     check_name(name, param)
     if name.startswith("/"):
-        return ModelIdentity(name.rstrip("/") or "/", kind)
+        return ModelIdentity(plain_path(name), kind)
     model_id, at, revision = name.partition("@")
     if at and not revision:
         raise BadRequest(f"{param}: '{name}' names no revision after the '@'", param=param)
     return ModelIdentity(model_id, kind, revision or None)
+
+
+def plain_path(name: str) -> str:
+    """A path in the one form under which its model is known: `/a/./b//` is `/a/b`. Other names stay."""
+    if not name.startswith("/"):
+        return name
+    return "/" + "/".join(part for part in name.split("/") if part not in ("", "."))
 
 
 def check_name(name: str, param: str = "model") -> None:

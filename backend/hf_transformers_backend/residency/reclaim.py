@@ -1,15 +1,15 @@
 """Giving memory back, for real: what is merely unreferenced still counts against the machine."""
 
-import ctypes
 import gc
 import logging
 import sys
+import traceback
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from threading import Event
 
+from hf_transformers_backend import heap
 from hf_transformers_backend.loader import Servable
 
 logger = logging.getLogger(__name__)
@@ -24,16 +24,27 @@ def release_caches() -> None:
     _empty_caches()
 
 
+def forget_frames(error: BaseException) -> None:
+    """Clear the frames that `error` and those before it keep alive, and with them what was loaded so far."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        traceback.clear_frames(following.__traceback__)
+        following = following.__cause__ or following.__context__
+
+
 def _empty_caches() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        elif torch.backends.mps.is_available():
-            torch.mps.empty_cache()
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
+        try:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            elif torch.backends.mps.is_available():
+                torch.mps.empty_cache()
+        except RuntimeError as error:  # a device that has failed answers nothing else any more
+            logger.warning("the device's cache cannot be emptied: %s", str(error).partition("\n")[0])
+    heap.trim()
 
 
 def free(take: Callable[[], Servable | None], *, at_exit: bool = False) -> bool:
@@ -79,15 +90,3 @@ def _wait_for_running_work(executor: ThreadPoolExecutor) -> None:
         executor.submit(lambda: None).result(timeout=RUNNING_WORK_SECONDS)
     except TimeoutError:
         logger.warning("work on an unloaded model still runs after %.0f s", RUNNING_WORK_SECONDS)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    """glibc's malloc_trim, where there is one."""
-    try:
-        trim = ctypes.CDLL("libc.so.6").malloc_trim
-    except (OSError, AttributeError):
-        return None
-    trim.argtypes = [ctypes.c_size_t]
-    trim.restype = ctypes.c_int
-    return trim

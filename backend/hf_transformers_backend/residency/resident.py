@@ -1,8 +1,8 @@
 """A model in memory, with who uses it and until when it stays."""
 
-from collections.abc import Callable
-from threading import Event
+from collections.abc import Callable, Mapping
 
+from hf_transformers_backend.admission import Occupant, Stance
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Servable
 from hf_transformers_backend.residency.clock import Clock
@@ -17,14 +17,15 @@ class Resident:
     def __init__(self, job: LoadJob, servable: Servable, *, default: bool, clock: Clock) -> None:
         self.identity: ModelIdentity = job.identity
         self.settings = job.settings
+        self.asked = job.asked
         self.live = job.live
         self.default = default
         self.leases = 0
-        self.gone = Event()
         self.reason: EvictionReason | None = None
         self._servable: Servable | None = servable
         self._clock = clock
-        self._bytes, self._devices, self._commit = servable.bytes, dict(servable.devices), servable.commit
+        self._held: Mapping[str, int] = servable.devices
+        self._commit = servable.commit
         self._loaded_at = self._last_used_at = clock.now()
         self._idle_since = clock.monotonic()
 
@@ -36,11 +37,21 @@ class Resident:
     def last_used_at(self) -> float:
         return self._last_used_at
 
-    def bytes_on(self, device: str) -> int:
-        """Bytes on `cuda:0`, or on all of `cuda`."""
-        return sum(
-            held for name, held in self._devices.items() if name == device or name.startswith(f"{device}:")
-        )
+    @property
+    def held_bytes(self) -> Mapping[str, int]:
+        """Per device, known also when it is gone; it grows when the model takes memory beside its weights."""
+        if self._servable is not None:
+            self._held = self._servable.devices
+        return self._held
+
+    def occupant(self, newcomer: ModelIdentity, *, leaving: bool = False) -> Occupant:
+        """How admission sees it when `newcomer` wants to come in."""
+        stance: Stance = "fixed" if self.live.pin or self.leases else "idle"
+        if leaving:
+            stance = "leaving"
+        if self.identity == newcomer and (self.leases or not leaving):
+            stance = "replaced"
+        return Occupant(self.identity, self.held_bytes, self._last_used_at, stance, in_use=self.leases > 0)
 
     def lend(
         self,
@@ -91,6 +102,7 @@ class Resident:
 
     def view(self, default_seconds: float) -> ResidentView:
         expires_in = self.expires_in(default_seconds)
+        held = self.held_bytes
         return ResidentView(
             identity=self.identity,
             label=self.label,
@@ -99,10 +111,11 @@ class Resident:
             default=self.default,
             pinned=self.live.pin,
             priority=self.live.priority,
-            bytes=self._bytes,
-            devices=self._devices,
+            bytes=sum(held.values()),
+            devices=held,
             commit=self._commit,
             settings=self.settings,
+            asked=self.asked,
             loaded_at=self._loaded_at,
             last_used_at=self._last_used_at,
             expires_at=None if expires_in is None else self._clock.now() + expires_in,

@@ -8,12 +8,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hf_transformers_backend.admission import Occupant
+from hf_transformers_backend.device_fault import DeviceHealth
 from hf_transformers_backend.errors import FlexServError, Unavailable
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.loader import Servable
-from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
+from hf_transformers_backend.model_settings import LiveSettings, LoadSettings, asked_for
 from hf_transformers_backend.residency.clock import Clock
 from hf_transformers_backend.residency.declared import DeclaredList
 from hf_transformers_backend.residency.directory import Directory
@@ -37,6 +37,7 @@ class Shelf:
         settings: Settings,
         directory: Directory,
         clock: Clock,
+        health: DeviceHealth,
         *,
         begin: Callable[[LoadJob], None],
         give_back: Callable[[Resident], None],
@@ -50,8 +51,11 @@ class Shelf:
         self.draining = False
         self.pressure: Pressure | None = None
         self.history = History(clock.now)
+        self.departures = 0
+        """How often memory has come back."""
         self._settings = settings
         self._clock = clock
+        self._health = health
         self._begin = begin
         self._give_back = give_back
         self._on_lost = on_lost
@@ -63,7 +67,8 @@ class Shelf:
         return self.directory.served_as(name, kind, self._live_names())
 
     def refuse_when_unable(self) -> None:
-        """Raise Unavailable while draining, or under pressure that refuses work."""
+        """Raise Unavailable while draining, under pressure that refuses work, and once the device failed."""
+        self._health.check()
         if self.draining:
             raise Unavailable(
                 "the server is shutting down; ask another replica", code="draining", retry_after=1
@@ -92,20 +97,26 @@ class Shelf:
         resident, job = self.residents.get(identity), self.jobs.get(identity)
         current = job or resident
         if current is None:
-            load_settings, live = self._initial_settings(identity)
-            return self.begin(identity, load_settings.updated(changes), live.updated(changes))
+            asked, live = self._initial_settings(identity)
+            return self.begin(identity, asked_for(asked, changes), live.updated(changes))
         for known in (job, resident):
             if known is not None:
                 known.live = known.live.updated(changes)
-        wanted = current.settings.updated(changes)
+        asked = asked_for(current.asked, changes)
+        wanted = self._in_force(identity, asked)
         if current.settings == wanted:
+            current.asked = asked
             return job
+        if job is not None and resident is not None and resident.settings == wanted:
+            resident.asked = asked
+            self._keep(resident, job)
+            return None
         if job is not None:
-            return self._supersede(job, wanted)
-        return self.begin(identity, wanted, current.live)
+            return self._supersede(job, asked)
+        return self.begin(identity, asked, current.live)
 
-    def begin(self, identity: ModelIdentity, settings: LoadSettings, live: LiveSettings) -> LoadJob:
-        job = LoadJob(identity, settings, live, self._clock)
+    def begin(self, identity: ModelIdentity, asked: Mapping[str, Any], live: LiveSettings) -> LoadJob:
+        job = LoadJob(identity, self._in_force(identity, asked), live, self._clock, asked)
         self.jobs[identity] = job
         self.history.load_begun(identity)
         self._begin(job)
@@ -148,7 +159,7 @@ class Shelf:
         resident.reason = reason
         self.leaving.append(resident)
         self.history.evicted(resident.identity, reason)
-        logger.info("unloading %s: %s%s", resident.identity, reason, " (in use)" if resident.leases else "")
+        _log_departure(resident, reason)
         return resident.leases == 0
 
     def detach_expired(self) -> tuple[list[Resident], float | None]:
@@ -166,19 +177,10 @@ class Shelf:
                 soonest = expires_in if soonest is None else min(soonest, expires_in)
         return expired, soonest
 
-    def occupants(self, newcomer: ModelIdentity, device: str) -> list[Occupant]:
-        """Who could make room on `device`; the newcomer's older self goes first: it is replaced anyway."""
-        return [
-            Occupant(identity, resident.bytes_on(device), True, float("-inf"))
-            if identity == newcomer
-            else Occupant(
-                identity,
-                resident.bytes_on(device),
-                not resident.live.pin and resident.leases == 0,
-                resident.last_used_at,
-            )
-            for identity, resident in self.residents.items()
-        ]
+    def has_left(self, resident: Resident) -> None:
+        """The memory of one that was leaving is back."""
+        self.leaving.remove(resident)
+        self.departures += 1
 
     def land(self, job: LoadJob, servable: Servable) -> tuple[Resident | None, Resident | None]:
         """The load came in. What is unwanted (it was aborted), and what was replaced and must be freed."""
@@ -190,9 +192,7 @@ class Shelf:
         replaced = before if before is not None and self.detach(before, "replaced") else None
         self.residents[job.identity] = resident
         self.history.load_ended("loaded", job.seconds)
-        waiters, job.waiters = job.waiters, []
-        for waiter in waiters:
-            waiter.lease.set_result(self.lend(resident, waiter.requested, cold=True))
+        self._serve_waiters(job, resident, cold=True)
         job.outcome.set_result(None)
         return None, replaced
 
@@ -214,7 +214,7 @@ class Shelf:
             last_evictions=tuple(history.last_evictions.values()),
             evictions=dict(history.evictions),
             loads=dict(history.loads),
-            load_seconds=tuple(history.load_seconds),
+            load_times=history.load_times,
             declared_labels=declared.labels(),
             declared_hash=declared.digest,
             synced=self.synced,
@@ -225,18 +225,20 @@ class Shelf:
         residents = [(resident.identity, resident.live.served_name) for resident in self.residents.values()]
         return residents + [(job.identity, job.live.served_name) for job in self.jobs.values()]
 
-    def _initial_settings(self, identity: ModelIdentity) -> tuple[LoadSettings, LiveSettings]:
+    def _initial_settings(self, identity: ModelIdentity) -> tuple[Mapping[str, Any], LiveSettings]:
+        """The load-time settings that are asked for, and the live ones, as the operator declared them."""
         declared = self.directory.declared.get(identity)
         changes = declared.changes if declared is not None else {}
-        return (
-            LoadSettings.of(self._settings, identity).updated(changes),
-            LiveSettings().updated(changes),
-        )
+        return asked_for({}, changes), LiveSettings().updated(changes)
 
-    def _supersede(self, job: LoadJob, wanted: LoadSettings) -> LoadJob:
+    def _in_force(self, identity: ModelIdentity, asked: Mapping[str, Any]) -> LoadSettings:
+        """What was asked for, and the server's own settings for the rest."""
+        return LoadSettings.of(self._settings, identity).updated(asked)
+
+    def _supersede(self, job: LoadJob, asked: Mapping[str, Any]) -> LoadJob:
         """Start over with other load-time settings; who waits, waits for the new load."""
         job.aborted = True
-        successor = self.begin(job.identity, wanted, job.live)
+        successor = self.begin(job.identity, asked, job.live)
         successor.waiters, job.waiters = job.waiters, []
         job.fail(
             Unavailable(
@@ -244,6 +246,18 @@ class Shelf:
             )
         )
         return successor
+
+    def _keep(self, resident: Resident, job: LoadJob) -> None:
+        """Its replacement is not wanted any more; who waits for that gets the model that is there."""
+        job.aborted = True
+        del self.jobs[job.identity]
+        self._serve_waiters(job, resident, cold=False)
+        job.outcome.set_result(None)
+
+    def _serve_waiters(self, job: LoadJob, resident: Resident, *, cold: bool) -> None:
+        waiters, job.waiters = job.waiters, []
+        for waiter in waiters:
+            waiter.lease.set_result(self.lend(resident, waiter.requested, cold=cold))
 
     def _abort(self, job: LoadJob) -> None:
         job.aborted = True
@@ -255,3 +269,17 @@ class Shelf:
                 retry_after=RETRY_SECONDS,
             )
         )
+
+
+def _log_departure(resident: Resident, reason: EvictionReason) -> None:
+    more = {"model": str(resident.identity), "reason": reason, "active_requests": resident.leases}
+    if resident.leases:
+        logger.warning(
+            "unloading %s (%s): %d active request(s) use it and will complete",
+            resident.identity,
+            reason,
+            resident.leases,
+            extra=more,
+        )
+    else:
+        logger.info("unloading %s (%s)", resident.identity, reason, extra=more)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import ModelIdentity
@@ -12,10 +12,15 @@ EvictionReason = Literal["idle", "manual", "memory", "room", "replaced", "shutdo
 Stage = Literal["queued", "download", "weights"]
 CatalogStatus = Literal["loaded", "loading", "unloaded"]
 
+LOAD_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+"""Seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResidentView:
-    """A model in memory. `devices` gives the bytes per torch device; times are epoch seconds."""
+    """A model in memory. `devices` gives the bytes per torch device; times are epoch seconds. `asked` are the
+    load-time settings that were asked for by name, `settings` those in force.
+    """
 
     identity: ModelIdentity
     label: str
@@ -28,6 +33,7 @@ class ResidentView:
     devices: Mapping[str, int]
     commit: str | None
     settings: LoadSettings
+    asked: Mapping[str, Any]
     loaded_at: float
     last_used_at: float
     expires_at: float | None
@@ -77,6 +83,20 @@ class EvictionView:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """How long loads took, as a histogram: `counts` of those up to each of LOAD_BOUNDS, and of all."""
+
+    counts: tuple[int, ...] = (0,) * (len(LOAD_BOUNDS) + 1)
+    total_seconds: float = 0.0
+
+    def plus(self, seconds: float) -> "LoadTimes":
+        """With one more load."""
+        bounds = (*LOAD_BOUNDS, float("inf"))
+        counts = [count + (seconds <= bound) for count, bound in zip(self.counts, bounds, strict=True)]
+        return LoadTimes(tuple(counts), self.total_seconds + seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
     """One consistent look at everything."""
 
@@ -87,7 +107,7 @@ class ResidencySnapshot:
     last_evictions: tuple[EvictionView, ...]
     evictions: Mapping[EvictionReason, int]
     loads: Mapping[Literal["loaded", "failed", "aborted"], int]
-    load_seconds: tuple[float, ...]
+    load_times: LoadTimes
     declared_labels: frozenset[str]
     declared_hash: str | None
     synced: bool

@@ -22,8 +22,9 @@ from hf_transformers_backend.generation.speech import (
 from hf_transformers_backend.generation.transcription import TranscriptionAsked, understand_transcription
 from hf_transformers_backend.request_metrics import RequestMetrics
 from hf_transformers_backend.routes.accounting import answer_counted, refusals_counted
-from hf_transformers_backend.routes.openapi import form_body
+from hf_transformers_backend.routes.openapi import INFERENCE, answers, form_body
 from hf_transformers_backend.routes.upload_form import read_form
+from hf_transformers_backend.schemas.answers import TranscriptionAnswer, VerboseTranscriptionAnswer
 from hf_transformers_backend.schemas.media import TranscriptionRequest
 
 if TYPE_CHECKING:
@@ -34,7 +35,16 @@ def add_transcriptions(router: APIRouter, backend: "Backend", engines: Engines) 
     """Sound files to text."""
     metrics = backend.metrics.requests
 
-    @router.post("/audio/transcriptions", openapi_extra=form_body(TranscriptionRequest))
+    @router.post(
+        "/audio/transcriptions",
+        openapi_extra=form_body(TranscriptionRequest),
+        responses=answers(
+            VerboseTranscriptionAnswer,
+            TranscriptionAnswer,
+            refusals=INFERENCE,
+            texts=TEXT_TYPES.values(),
+        ),
+    )
     async def transcriptions(request: Request) -> Response:
         """Write down what is said in a WAV, FLAC, OGG or MP3 file."""
         with refusals_counted(metrics, request.url.path):

@@ -1,7 +1,7 @@
 """The bodies of the management routes: strict, so that a typo never means "all"."""
 
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import Request
@@ -23,8 +23,14 @@ Name = Annotated[str, Field(min_length=1, max_length=512)]
 SETTING_NAMES = frozenset({*LiveSettings.__dataclass_fields__, *LoadSettings.__dataclass_fields__})
 
 
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """A client that fills in a default would change a setting that it does not mean to change."""
+    for name in schema.get("properties", {}).keys() & (SETTING_NAMES | {"revision"}):
+        schema["properties"][name].pop("default", None)
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_without_defaults)
 
 
 class _ModelSettings(_Strict):
@@ -39,17 +45,20 @@ class _ModelSettings(_Strict):
         None, description="null = the server's --model-timeout, 0 = never."
     )
     served_name: Name | None = Field(None, description="A second name for requests; also the metric label.")
-    chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Defaults for the chat template."
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default_factory=dict, description="Defaults for the chat template; null takes them back."
     )
-    dtype: DTypeName = "auto"
-    quantization: Quantization | None = None
-    attn_implementation: Name | None = None
-    trust_remote_code: bool = False
+    dtype: DTypeName | None = Field(None, description="null = the server's --dtype.")
+    quantization: Quantization | Literal["none"] | None = Field(
+        None, description="null = the server's --quantization, none = none."
+    )
+    attn_implementation: Name | None = Field(None, description="null = the server's --attn-implementation.")
+    trust_remote_code: bool | None = Field(None, description="null = the server's --trust-remote-code.")
 
     @field_validator("chat_template_kwargs")
     @classmethod
-    def _no_reserved_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _no_reserved_names(cls, value: dict[str, Any] | None) -> dict[str, Any]:
+        value = value or {}
         reserved = sorted(RESERVED_TEMPLATE_NAMES & set(value))
         if reserved:
             raise ValueError(f"'{reserved[0]}' belongs to apply_chat_template itself and cannot be set")
@@ -117,6 +126,12 @@ class DeclaredEntry(_Named):
         return DeclaredModel(
             self.identity(), self.changes(), None if blocked is None else blocked.timestamp()
         )
+
+
+class LoadModelBody(BaseModel):
+    """POST /load_model"""
+
+    model: Name = Field(description="As in a request: id, id@revision, or served name.")
 
 
 class EmptyBody(_Strict):

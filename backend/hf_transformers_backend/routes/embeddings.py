@@ -12,10 +12,12 @@ from hf_transformers_backend.generation.embedding import (
     embeddings_answer,
     understand_embeddings,
 )
+from hf_transformers_backend.generation.failure import explained_failure
 from hf_transformers_backend.generation.turns import Turns
 from hf_transformers_backend.routes.accounting import answer_counted, refusals_counted
 from hf_transformers_backend.routes.json_request import read_json
-from hf_transformers_backend.routes.openapi import json_body
+from hf_transformers_backend.routes.openapi import INFERENCE, answers, json_body
+from hf_transformers_backend.schemas.answers import EmbeddingsAnswer
 from hf_transformers_backend.schemas.media import EmbeddingsRequest
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ def add_embeddings(router: APIRouter, backend: "Backend") -> None:
     metrics = backend.metrics.requests
     encoders = Encoders(backend)
 
-    @router.post("/embeddings", openapi_extra=json_body(EmbeddingsRequest))
+    @router.post(
+        "/embeddings",
+        openapi_extra=json_body(EmbeddingsRequest, input=["a cat", "a dog"]),
+        responses=answers(EmbeddingsAnswer, refusals=INFERENCE),
+    )
     async def embeddings(request: Request) -> Response:
         """Encode one or several texts."""
         with refusals_counted(metrics, request.url.path):
@@ -59,6 +65,7 @@ class Encoders:
         self._residency = backend.residency
         self._metrics = backend.metrics.requests
         self._max_queue = backend.settings.max_queue
+        self._failed_with = backend.health.note
         self._turns: dict[str, Turns] = {}
 
     async def answer(self, asked: EmbeddingsAsked, use: EncoderUse) -> Response:
@@ -76,7 +83,11 @@ class Encoders:
         job = turns.submit(ticket, lambda: encoder.encode(asked.texts, asked.dimensions))
         job.add_done_callback(lambda _: ticket.release())
         job.add_done_callback(lambda _: lease.release())
-        batch = await asyncio.wrap_future(job)
+        try:
+            batch = await asyncio.wrap_future(job)
+        except Exception as error:
+            self._failed_with(error)
+            raise explained_failure(error) from None
         self._metrics.count_tokens(use.label, prompt=batch.prompt_tokens)
         return JSONResponse(
             embeddings_answer(lease.requested, batch.vectors, batch.prompt_tokens, as_base64=asked.base64)

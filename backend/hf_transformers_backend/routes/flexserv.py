@@ -6,17 +6,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import SecretStr
 
 from hf_transformers_backend import __version__
 from hf_transformers_backend.backend import Backend
-from hf_transformers_backend.errors import Unavailable
-from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.inventory import identity as identity_json
 from hf_transformers_backend.inventory import inventory, timestamp
-from hf_transformers_backend.residency import LoadTicket, Residency, ResidencySnapshot, Unloaded
+from hf_transformers_backend.residency import LoadTicket, Unloaded
 from hf_transformers_backend.resource_metrics import get_gpu_info, get_system_resources
 from hf_transformers_backend.routes.bodies import (
     DeclaredBody,
@@ -25,10 +23,26 @@ from hf_transformers_backend.routes.bodies import (
     UnloadBody,
     read_body,
 )
-from hf_transformers_backend.routes.openapi import json_body, optional_body
+from hf_transformers_backend.routes.openapi import (
+    MUTATING_LOAD,
+    MUTATION,
+    READ,
+    answers,
+    json_body,
+    optional_body,
+)
+from hf_transformers_backend.routes.readiness import add_readiness
+from hf_transformers_backend.schemas.inventory import Inventory
+from hf_transformers_backend.schemas.management import (
+    DeclaredAnswer,
+    Done,
+    Info,
+    LoadAnswer,
+    Resources,
+    UnloadAnswer,
+)
 
 LIBRARIES = ("transformers", "torch", "sentence-transformers", "huggingface_hub", "fastapi", "uvicorn")
-NOT_LOADED_RETRY_SECONDS = 5.0
 
 
 def build_router(backend: Backend) -> APIRouter:
@@ -36,23 +50,15 @@ def build_router(backend: Backend) -> APIRouter:
     router = APIRouter(prefix="/v1/flexserv", tags=["flexserv"])
     residency, lifecycle, settings = backend.residency, backend.lifecycle, backend.settings
 
-    @router.get("/health", summary="Readiness")
-    def health(
-        model: str | None = Query(None, description="Also ask whether this model is in memory."),
-    ) -> JSONResponse:
-        status = lifecycle.status()
-        body = {"status": status, **_health_facts(backend)}
-        if status == "ok" and model is not None and not _is_resident(residency, model):
-            raise Unavailable(
-                f"'{model}' is not loaded here",
-                code="not_loaded",
-                param="model",
-                retry_after=NOT_LOADED_RETRY_SECONDS,
-            )
-        return JSONResponse(body, status_code=200 if status == "ok" else 503)
+    add_readiness(router, backend)
 
-    @router.get("/info", summary="Versions, settings in force, devices")
-    def info() -> dict[str, Any]:
+    @router.get(
+        "/info",
+        summary="Versions, settings in force, devices",
+        response_model=None,
+        responses=answers(Info, refusals=READ),
+    )
+    def info(request: Request) -> dict[str, Any]:
         return {
             "name": "flexserv-backend",
             "version": __version__,
@@ -62,20 +68,34 @@ def build_router(backend: Backend) -> APIRouter:
             "pod_uid": lifecycle.pod_uid,
             "started_at": timestamp(lifecycle.started_at),
             "settings": {name: _shown(value) for name, value in settings},
+            "access": backend.access.rights(request.headers),
             "device": settings.device,
             "devices": [gpu.to_dict() for gpu in get_gpu_info()],
         }
 
-    @router.get("/resources", summary="Memory, CPU and GPUs now")
+    @router.get(
+        "/resources",
+        summary="Memory, CPU and GPUs now",
+        response_model=None,
+        responses=answers(Resources, refusals=READ),
+    )
     def resources() -> dict[str, Any]:
         return get_system_resources().to_dict()
 
-    @router.get("/models/loaded", summary="Inventory")
+    @router.get(
+        "/models/loaded",
+        summary="Inventory",
+        response_model=None,
+        responses=answers(Inventory, refusals=READ),
+    )
     def loaded() -> dict[str, Any]:
         return inventory(residency, lifecycle)
 
     @router.post(
-        "/models/load", summary="Load a model, or change its settings", openapi_extra=json_body(LoadBody)
+        "/models/load",
+        summary="Load a model, or change its settings",
+        openapi_extra=json_body(LoadBody, model_id="Qwen/Qwen3-0.6B", wait=60),
+        responses=answers(LoadAnswer, refusals=MUTATING_LOAD, also={202: [LoadAnswer]}),
     )
     async def load(request: Request) -> JSONResponse:
         body = await read_body(request, LoadBody)
@@ -84,7 +104,13 @@ def build_router(backend: Backend) -> APIRouter:
         patience = settings.load_wait if body.wait is True else float(body.wait)
         return await _answer_load(ticket, patience)
 
-    @router.post("/models/unload", summary="Unload one model, or all", openapi_extra=json_body(UnloadBody))
+    @router.post(
+        "/models/unload",
+        summary="Unload one model, or all",
+        openapi_extra=json_body(UnloadBody, model_id="Qwen/Qwen3-0.6B"),
+        response_model=None,
+        responses=answers(UnloadAnswer, refusals=MUTATION),
+    )
     async def unload(request: Request) -> dict[str, Any]:
         body = await read_body(request, UnloadBody)
         name = None if body.model_id == "*" else body.model_id
@@ -100,14 +126,24 @@ def build_router(backend: Backend) -> APIRouter:
         return _unload_reply(body, name, unloaded, active)
 
     @router.post(
-        "/declared", summary="The operator's whole list of models", openapi_extra=json_body(DeclaredBody)
+        "/declared",
+        summary="The operator's whole list of models",
+        openapi_extra=json_body(DeclaredBody, models=[{"model_id": "Qwen/Qwen3-0.6B"}], hash="1"),
+        response_model=None,
+        responses=answers(DeclaredAnswer, refusals=MUTATION),
     )
     async def declared(request: Request) -> dict[str, Any]:
         body = await read_body(request, DeclaredBody)
         residency.declare(body.to_declared(), body.hash)
         return {"status": "ok", "declared": len(body.models), "hash": body.hash}
 
-    @router.post("/synced", summary="The operator's models are in", openapi_extra=optional_body(EmptyBody))
+    @router.post(
+        "/synced",
+        summary="The operator's models are in",
+        openapi_extra=optional_body(EmptyBody),
+        response_model=None,
+        responses=answers(Done, refusals=MUTATION),
+    )
     async def synced(request: Request) -> dict[str, Any]:
         await read_body(request, EmptyBody)
         residency.mark_synced()
@@ -162,53 +198,6 @@ def _unload_reply(
     }
 
 
-def _health_facts(backend: Backend) -> dict[str, Any]:
-    now = backend.residency.snapshot()
-    return {
-        "model": _current_model(backend.residency, now),
-        "model_status": _status_of(backend.residency.default("serve"), now),
-        "embedding_model": _embedding_model(backend.residency, now),
-        "device": backend.settings.device,
-        "dtype": backend.settings.dtype,
-        "active_requests": backend.activity.active,
-        "instance_id": backend.lifecycle.instance_id,
-        "pod_uid": backend.lifecycle.pod_uid,
-        "started_at": timestamp(backend.lifecycle.started_at),
-        "fault": backend.lifecycle.fault,
-    }
-
-
-def _current_model(residency: Residency, now: ResidencySnapshot) -> str | None:
-    default = residency.default("serve")
-    if default is not None:
-        return str(default)
-    serving = [model for model in now.models if model.identity.kind == "serve"]
-    return str(max(serving, key=lambda model: model.last_used_at).identity) if serving else None
-
-
-def _embedding_model(residency: Residency, now: ResidencySnapshot) -> dict[str, Any]:
-    model = residency.default("embedding")
-    if model is None:
-        resident = [model for model in now.models if model.identity.kind == "embedding"]
-        if resident:
-            model = max(resident, key=lambda model: model.last_used_at).identity
-    return {"model_id": None if model is None else str(model), "status": _status_of(model, now)}
-
-
-def _status_of(model: ModelIdentity | None, now: ResidencySnapshot) -> str:
-    if any(resident.identity == model for resident in now.models):
-        return "loaded"
-    if any(job.identity == model for job in now.loading):
-        return "loading"
-    return "failed" if any(failure.identity == model for failure in now.failed) else "not_loaded"
-
-
-def _is_resident(residency: Residency, name: str) -> bool:
-    resident = {model.identity for model in residency.snapshot().models}
-    kinds: tuple[Kind, ...] = ("serve", "embedding")
-    return any(candidate in resident for candidate in (residency.meaning(name, kind) for kind in kinds))
-
-
 def _installed(distribution: str) -> str | None:
     try:
         return version(distribution)
@@ -219,4 +208,4 @@ def _installed(distribution: str) -> str | None:
 def _shown(value: object) -> object:
     if isinstance(value, SecretStr):
         return "********"
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    return value if isinstance(value, (str, int, float, bool, dict)) or value is None else str(value)

@@ -15,9 +15,16 @@ from hf_transformers_backend.backend import Backend
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.metrics import CONTENT_TYPE
 from hf_transformers_backend.residency import LoadTicket
-from hf_transformers_backend.routes.bodies import EmptyBody, read_body
+from hf_transformers_backend.routes.bodies import EmptyBody, LoadModelBody, read_body
 from hf_transformers_backend.routes.json_request import read_json
-from hf_transformers_backend.routes.openapi import optional_body
+from hf_transformers_backend.routes.openapi import (
+    MUTATING_LOAD,
+    MUTATION,
+    answers,
+    json_body,
+    optional_body,
+)
+from hf_transformers_backend.schemas.management import Done, Liveness, LoadEvent
 
 PROGRESS_SECONDS = 0.25
 STAGES = {"queued": "config", "download": "download", "weights": "weights"}
@@ -29,14 +36,14 @@ def build_router(backend: Backend) -> APIRouter:
     residency, lifecycle = backend.residency, backend.lifecycle
 
     # On the event loop and free of locks: liveness must not depend on anything that can be busy.
-    @router.get("/health", summary="Liveness")
-    async def health() -> JSONResponse:
+    @router.get("/health", summary="Liveness", responses=answers(Liveness, also={500: [Liveness]}))
+    async def liveness() -> JSONResponse:
         fault = lifecycle.fault
         if fault is not None:
             return JSONResponse({"status": "failed", "reason": fault}, status_code=500)
         return JSONResponse({"status": "ok"})
 
-    @router.get("/metrics", summary="Metrics for Prometheus")
+    @router.get("/metrics", summary="Metrics for Prometheus", responses=answers(texts=["text/plain"]))
     def metrics() -> Response:
         return Response(backend.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -45,13 +52,24 @@ def build_router(backend: Backend) -> APIRouter:
         text = yaml.safe_dump(request.app.openapi(), sort_keys=False, allow_unicode=True)
         return Response(text, media_type="application/yaml")
 
-    @router.post("/load_model", summary="Load a model and stream the progress (server-sent events)")
+    @router.post(
+        "/load_model",
+        summary="Load a model and stream the progress (server-sent events)",
+        openapi_extra=json_body(LoadModelBody),
+        responses=answers(events=LoadEvent, refusals=MUTATING_LOAD),
+    )
     async def load_model(request: Request) -> StreamingResponse:
         name = _model_of(await read_json(request))
         ticket = await asyncio.to_thread(residency.request_load, name)
         return StreamingResponse(_progress_events(name, ticket), media_type="text/event-stream")
 
-    @router.post("/reset", summary="Unload everything", openapi_extra=optional_body(EmptyBody))
+    @router.post(
+        "/reset",
+        summary="Unload everything",
+        openapi_extra=optional_body(EmptyBody),
+        response_model=None,
+        responses=answers(Done, refusals=MUTATION),
+    )
     async def reset(request: Request) -> dict[str, str]:
         await read_body(request, EmptyBody)
         await asyncio.to_thread(residency.unload, None)

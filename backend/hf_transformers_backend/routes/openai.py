@@ -10,7 +10,9 @@ from hf_transformers_backend.generation.answer_completion import CompletionChunk
 from hf_transformers_backend.generation.answer_responses import ResponseEvents, response
 from hf_transformers_backend.generation.chat import understand_chat
 from hf_transformers_backend.generation.completion import understand_completion
+from hf_transformers_backend.generation.defaults import Defaults
 from hf_transformers_backend.generation.engines import Engines
+from hf_transformers_backend.generation.image_fetch import ImageFetcher
 from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.request_metrics import RequestMetrics
 from hf_transformers_backend.routes.accounting import refusals_counted
@@ -18,10 +20,13 @@ from hf_transformers_backend.routes.audio import add_transcriptions
 from hf_transformers_backend.routes.catalog import add_catalog
 from hf_transformers_backend.routes.embeddings import add_embeddings
 from hf_transformers_backend.routes.json_request import read_json
-from hf_transformers_backend.routes.openapi import json_body
+from hf_transformers_backend.routes.openapi import INFERENCE, answers, json_body
 from hf_transformers_backend.routes.text import Form, TextRoutes
+from hf_transformers_backend.schemas.answers import ChatCompletion, ChatCompletionChunk, TextCompletion
 from hf_transformers_backend.schemas.completions import ChatRequest, CompletionRequest
+from hf_transformers_backend.schemas.response_object import ResponseEvent, ResponseObject
 from hf_transformers_backend.schemas.responses import ResponsesRequest
+from hf_transformers_backend.upstream.batch_pool import pool_limits
 
 if TYPE_CHECKING:
     from hf_transformers_backend.backend import Backend
@@ -33,9 +38,11 @@ def build_router(backend: "Backend") -> APIRouter:
     settings, metrics = backend.settings, backend.metrics.requests
     engines = Engines(
         max_queue=settings.max_queue,
-        default_max_tokens=settings.default_max_tokens,
         metrics=metrics,
-        batching=settings.continuous_batching,
+        defaults=Defaults.of(settings),
+        pool=pool_limits(settings),
+        images=ImageFetcher(settings.image_hosts, settings.max_request_bytes),
+        failed_with=backend.health.note,
     )
     text = TextRoutes(backend.residency, engines, metrics)
     _add_text_routes(router, text, metrics, settings.block_on_unexpected_fields)
@@ -48,7 +55,11 @@ def build_router(backend: "Backend") -> APIRouter:
 def _add_text_routes(
     router: APIRouter, text: TextRoutes, metrics: RequestMetrics, block_unexpected: bool
 ) -> None:
-    @router.post("/chat/completions", openapi_extra=json_body(ChatRequest))
+    @router.post(
+        "/chat/completions",
+        openapi_extra=json_body(ChatRequest, messages=[{"role": "user", "content": "Hello!"}], max_tokens=16),
+        responses=answers(ChatCompletion, refusals=INFERENCE, events=ChatCompletionChunk, end_marker=True),
+    )
     async def chat_completions(request: Request) -> Response:
         """Continue a conversation."""
         with refusals_counted(metrics, request.url.path):
@@ -62,7 +73,11 @@ def _add_text_routes(
             ),
         )
 
-    @router.post("/completions", openapi_extra=json_body(CompletionRequest))
+    @router.post(
+        "/completions",
+        openapi_extra=json_body(CompletionRequest, prompt="Once upon a time", max_tokens=16),
+        responses=answers(TextCompletion, refusals=INFERENCE, events=TextCompletion, end_marker=True),
+    )
     async def completions(request: Request) -> Response:
         """Continue one or several texts."""
         with refusals_counted(metrics, request.url.path):
@@ -82,7 +97,11 @@ def _add_text_routes(
             ),
         )
 
-    @router.post("/responses", openapi_extra=json_body(ResponsesRequest))
+    @router.post(
+        "/responses",
+        openapi_extra=json_body(ResponsesRequest, input="Hello!", max_output_tokens=16),
+        responses=answers(ResponseObject, refusals=INFERENCE, events=ResponseEvent),
+    )
     async def responses(request: Request) -> Response:
         """Answer a conversation in the responses API's items and events."""
         with refusals_counted(metrics, request.url.path):

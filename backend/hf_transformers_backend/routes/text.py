@@ -10,10 +10,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hf_transformers_backend.boundary import cut_by_shutdown
 from hf_transformers_backend.generation.engines import Engines
 from hf_transformers_backend.generation.request import GenerationRequest
 from hf_transformers_backend.generation.serving import IndexedEvent, Leases, ServedRequest, TextAnswer
-from hf_transformers_backend.generation.sse import StreamWriter, write_stream
+from hf_transformers_backend.generation.sse import StreamWriter, last_words, write_stream
 from hf_transformers_backend.request_metrics import RequestMetrics
 from hf_transformers_backend.routes.accounting import CLIENT_CLOSED_REQUEST, status_of
 from hf_transformers_backend.routes.disconnect import ClientGone, until_disconnect
@@ -63,7 +64,10 @@ class TextRoutes:
                 self._metrics.stream_aborted()
             self._observe(route, served, 200 if served.finished else CLIENT_CLOSED_REQUEST)
 
-        return EventStreamResponse(write_stream(form.writer(answer), answer.events()), over)
+        writer = form.writer(answer)
+        return EventStreamResponse(
+            write_stream(writer, answer.events()), over, lambda: last_words(writer, cut_by_shutdown())
+        )
 
     def _observe(self, route: str, served: ServedRequest, code: int) -> None:
         self._metrics.observe_request(route, code, served.label, served.cold, served.seconds)

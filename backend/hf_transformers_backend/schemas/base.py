@@ -15,8 +15,26 @@ def _read_flag(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-Flag = Annotated[bool, BeforeValidator(_read_flag)]
+Flag = Annotated[bool, BeforeValidator(_read_flag, json_schema_input_type=bool | Literal["true", "false"])]
 """A boolean, or the word "true" or "false"."""
+
+
+def _is_flag(value: object) -> object:
+    # Python has 0 == False and 1 == True, JSON has not.
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("must be a boolean")
+    return value
+
+
+def _is_number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+OnlyFalse = Annotated[Literal[False], BeforeValidator(_is_flag)]
+OnlyZero = Annotated[Literal[0], BeforeValidator(_is_number)]
+OnlyOne = Annotated[Literal[1], BeforeValidator(_is_number)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]

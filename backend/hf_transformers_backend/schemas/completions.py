@@ -11,6 +11,9 @@ from hf_transformers_backend.schemas.base import (
     Generating,
     ImagePart,
     OfferedFunction,
+    OnlyFalse,
+    OnlyOne,
+    OnlyZero,
     Penalty,
     RefusalPart,
     Stop,
@@ -55,7 +58,7 @@ class Penalizing(Generating):
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     stream_options: StreamOptions | None = None
     max_tokens: TokenLimit | None = None
-    n: Literal[1] | None = None
+    n: OnlyOne | None = None
 
 
 class ChatRequest(Penalizing):
@@ -67,8 +70,8 @@ class ChatRequest(Penalizing):
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | None = None
-    logprobs: Literal[False] | None = None
-    top_logprobs: Literal[0] | None = None
+    logprobs: OnlyFalse | None = None
+    top_logprobs: OnlyZero | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateKwargs | None = None
     enable_thinking: Flag | None = None
@@ -87,6 +90,6 @@ class CompletionRequest(Penalizing):
 
     prompt: Annotated[str, Field(min_length=1)] | list[str] | list[TokenId] | list[list[TokenId]]
     echo: bool | None = None
-    best_of: Literal[1] | None = None
+    best_of: OnlyOne | None = None
     logprobs: None = None
-    suffix: Literal[""] | None = None
+    suffix: str | None = None

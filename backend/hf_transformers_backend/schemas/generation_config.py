@@ -1,10 +1,10 @@
 """The body field `generation_config`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from hf_transformers_backend.schemas.base import Body, Stop, TokenId, TokenLimit
+from hf_transformers_backend.schemas.base import Body, OnlyOne, Stop, TokenId, TokenLimit
 
 
 class GenerationConfigField(Body):
@@ -25,7 +25,7 @@ class GenerationConfigField(Body):
     no_repeat_ngram_size: Annotated[int, Field(ge=0)] | None = None
     length_penalty: float | None = None
     num_beams: Annotated[int, Field(ge=1, le=16)] | None = None
-    num_return_sequences: Literal[1] | None = None
+    num_return_sequences: OnlyOne | None = None
     max_time: Annotated[float, Field(gt=0)] | None = None
     bos_token_id: TokenId | None = None
     pad_token_id: Annotated[int, Field(ge=-1)] | None = None
@@ -34,7 +34,7 @@ class GenerationConfigField(Body):
     begin_suppress_tokens: list[TokenId] | None = None
     bad_words_ids: list[list[TokenId]] | None = None
     stop_strings: Stop | None = None
-    guidance_scale: Literal[1] | None = None
+    guidance_scale: OnlyOne | None = None
     penalty_alpha: None = None
     dola_layers: None = None
     prompt_lookup_num_tokens: None = None

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from hf_transformers_backend.schemas.base import (
     Body,
@@ -25,6 +25,11 @@ class EmbeddingsRequest(Body):
     user: str | None = None
 
 
+def _read_word(value: object) -> object:
+    """Forms have several words for it."""
+    return {"False": "false", "0": "false"}.get(value, value) if isinstance(value, str) else value
+
+
 class TranscriptionRequest(Body):
     """POST /v1/audio/transcriptions, the fields beside `file`.
 
@@ -38,7 +43,7 @@ class TranscriptionRequest(Body):
     prompt: str | None = None
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
-    stream: Literal["false", "False", "0"] | None = None
+    stream: Annotated[Literal["false"], BeforeValidator(_read_word)] | None = None
     timestamp_granularities: list[Literal["segment"]] | None = None
     include: Annotated[list[str], Field(max_length=0)] | None = None
     chunking_strategy: Literal["auto"] | None = None

@@ -9,6 +9,8 @@ from hf_transformers_backend.schemas.base import (
     Flag,
     Generating,
     InputImagePart,
+    OnlyFalse,
+    OnlyZero,
     RefusalPart,
     StreamOptions,
     TemplateKwargs,
@@ -55,8 +57,8 @@ class ResponsesRequest(Generating):
     stream_options: StreamOptions | None = None
     chat_template_kwargs: TemplateKwargs | None = None
     enable_thinking: Flag | None = None
-    top_logprobs: Literal[0] | None = None
-    background: Literal[False] | None = None
+    top_logprobs: OnlyZero | None = None
+    background: OnlyFalse | None = None
     previous_response_id: None = None
     conversation: None = None
     prompt: None = None

@@ -8,19 +8,17 @@ Replaced, in transformers 5.24:
   callbacks.
 * Greedy next to sampled requests: a manager does only one of them. `_GreedyRows` leaves a greedy request the
   one most likely token. Until `do_sample` is per request.
-* The seed: without one, `torch.randint` of the untouched global generator gives every process the same.
 * A request that the KV pool cannot hold ends the worker: `capacity` lets the caller refuse it before.
 """
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from transformers import ContinuousBatchingConfig, GenerationConfig
+from transformers import GenerationConfig
 from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingLogitsProcessor,
     ContinuousBatchingLogitsProcessorList,
@@ -28,6 +26,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 from transformers.generation.continuous_batching.continuous_api import OutputRouter
 from transformers.generation.continuous_batching.model_runner import infer_max_single_request_tokens
 
+from hf_transformers_backend.upstream.batch_pool import PoolLimits, pool_config
 from hf_transformers_backend.upstream.served_model import Modality, ServedModel
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ _upstream_log = logging.getLogger("ContinuousBatchingLogger")
 
 STOP_SECONDS = 10.0
 """How long an unload waits for the step that runs; what is longer ends by itself and is freed then."""
-
-# On a CPU upstream takes 60 % of the free RAM for the pool. This is enough for a few conversations: 32 pages
-# of 256 tokens. A step computes at most 256 tokens, so that a long prompt does not hold up the others.
-CPU_PAGES = 32
-CPU_BATCH_TOKENS = 256
 
 _NO_TOP_K = 2**31 - 1
 
@@ -80,21 +74,24 @@ def can_batch(served: ServedModel) -> bool:
 class BatchWorker:
     """The batching thread and KV pool of one model. Made on the model's thread; the rest from any thread."""
 
-    def __init__(self, model: "PreTrainedModel") -> None:
+    def __init__(self, model: "PreTrainedModel", limits: PoolLimits) -> None:
         """Takes the memory and starts the thread. Raises whatever upstream raises for a model that it cannot
         batch, and then leaves the model as it was.
         """
         _use_our_logging()
         attention = model.config._attn_implementation
         manager: Any = model.init_continuous_batching(
-            generation_config=_every_processor(), continuous_batching_config=_pool(model)
+            generation_config=_every_processor(), continuous_batching_config=pool_config(model, limits)
         )
         try:
             self._outputs = manager.output_router = _Outputs()
             _add_greedy_rows(manager.logit_processor)
             manager.warmup()
-            self.capacity: int = infer_max_single_request_tokens(manager.batch_processor.cache)
+            cache = manager.batch_processor.cache
+            self.capacity: int = infer_max_single_request_tokens(cache)
             """Tokens of prompt and answer that the pool can hold for one request that is alone."""
+            self.pool_bytes: int = cache.cache_tensor.nbytes
+            self.pool_device = str(cache.cache_tensor.device)
             manager.start()
         except BaseException:
             if model.config._attn_implementation != attention:
@@ -242,24 +239,3 @@ def _every_processor() -> GenerationConfig:
     each request brings its own.
     """
     return GenerationConfig(do_sample=True, temperature=0.5, top_k=50, top_p=0.5, eos_token_id=-1)
-
-
-def _pool(model: "PreTrainedModel") -> ContinuousBatchingConfig:
-    config = ContinuousBatchingConfig(
-        per_request_processors=True,
-        drop_unsupported_processors=False,
-        # The attention is the one that the operator of this server chose; others round differently, and
-        # upstream would look for kernels on the hub.
-        auto_switch_to_flash=False,
-        seed=secrets.randbits(32),
-    )
-    if model.device.type == "cpu":
-        config.num_blocks = CPU_PAGES
-        config.max_batch_tokens = CPU_BATCH_TOKENS
-        _log.warning(
-            "continuous batching on a CPU: a pool of %d tokens for %s, and a request that is alone is slower "
-            "than without --continuous-batching",
-            CPU_PAGES * config.page_size,
-            type(model).__name__,
-        )
-    return config

@@ -5,6 +5,8 @@ Replaced, in transformers 5.24:
   threads start at the request's begin and unload models that are in use. For good.
 * `_load_model` for GGUF files whose configuration names no architecture: `TypeError: 'NoneType' object is not
   subscriptable` since 5.18. Until upstream picks the class by itself.
+* `_load_model` for models with code of their own: it looks for their class in transformers itself and raises
+  `AttributeError`. Until it asks the repository's `auto_map`.
 * `get_model_modality`, which knows no speech models: their route does not ask. Until it returns Modality.STT.
 """
 
@@ -12,7 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSpeechSeq2Seq,
+    PreTrainedModel,
+)
 from transformers.cli.serving.model_manager import ModelManager
 from transformers.cli.serving.utils import Modality
 from transformers.models.auto.modeling_auto import (
@@ -26,7 +34,8 @@ from hf_transformers_backend.errors import BadRequest, FlexServError, Unprocessa
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Source
 from hf_transformers_backend.model_settings import LoadSettings
-from hf_transformers_backend.upstream.placement import bytes_per_device, resolve_device
+from hf_transformers_backend.upstream.placement import bring_into_memory, bytes_per_device, resolve_device
+from hf_transformers_backend.upstream.processing import usable_processor
 from hf_transformers_backend.upstream.progress import progress_of_weights
 from hf_transformers_backend.upstream.served_model import ServedModel
 
@@ -37,6 +46,8 @@ GENERATIVE = frozenset(
         *MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.values(),
     }
 )
+OWN_CODE = (AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSpeechSeq2Seq)
+"""The auto classes under which code of a repository's own may offer what is served here."""
 SPEECH = frozenset(MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES.values())
 
 
@@ -60,24 +71,40 @@ class CheckpointLoader(ModelManager):
         progress_callback: Any = None,
         gguf_file: str | None = None,
     ) -> PreTrainedModel:
-        if gguf_file is None:
-            return super()._load_model(model_id_and_revision, tqdm_class, progress_callback)
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            model_id_and_revision,
-            gguf_file=gguf_file,
+        if gguf_file is not None:
+            return self._load_as(AutoModelForCausalLM, model_id_and_revision, gguf_file=gguf_file)
+        if self.trust_remote_code:
+            config = AutoConfig.from_pretrained(model_id_and_revision, trust_remote_code=True)
+            own = _class_of_own_code(config)
+            if own is not None:
+                quantization = self.get_quantization_config()
+                extra = {} if quantization is None else {"quantization_config": quantization}
+                return self._load_as(own, model_id_and_revision, **extra)
+        return super()._load_model(model_id_and_revision, tqdm_class, progress_callback)
+
+    def _load_as(self, auto_class: Any, path: str, **extra: Any) -> PreTrainedModel:
+        model: PreTrainedModel = auto_class.from_pretrained(
+            path,
             dtype=self.dtype,
             device_map=self.device,
             attn_implementation=self.attn_implementation,
             trust_remote_code=self.trust_remote_code,
+            **extra,
         )
         return model
 
-    def load(self, source: Source, progress: Progress) -> tuple[PreTrainedModel, Any]:
-        """The model and its processor; raises what upstream and `progress` raise."""
+    def load(
+        self, identity: ModelIdentity, source: Source, progress: Progress
+    ) -> tuple[PreTrainedModel, Any]:
+        """The model and its processor; raises Unprocessable, and what upstream and `progress` raise."""
         path = str(source.path)
-        processor = self._load_processor(path, gguf_file=source.gguf_file)
+        if source.gguf_file is None:
+            processor = usable_processor(identity, lambda: self._load_processor(path))
+        else:  # the tokenizer is in the file, which is good or damaged as a whole
+            processor = self._load_processor(path, gguf_file=source.gguf_file)
         with progress_of_weights(progress):
             model = self._load_model(path, gguf_file=source.gguf_file)
+        bring_into_memory(model, progress)
         return model, processor
 
 
@@ -99,16 +126,14 @@ def load_served_model(
         loader = CheckpointLoader(resolve_device(device), settings)
     except ValueError as error:
         raise BadRequest(f"{identity} cannot be loaded as asked: {error}") from None
-    model, processor = loader.load(source, progress)
-    devices = bytes_per_device(model)
+    model, processor = loader.load(identity, source, progress)
     return ServedModel(
         model=model,
         processor=processor,
         modality=_modality(model, processor),
         key=key,
         executor=executor,
-        bytes=sum(devices.values()),
-        devices=devices,
+        weights_on=bytes_per_device(model),
         commit=source.commit,
     )
 
@@ -129,6 +154,15 @@ def _check_architecture(identity: ModelIdentity, source: Source, settings: LoadS
             " (an encoder is loaded with kind 'embedding')",
             param="model",
         )
+
+
+def _class_of_own_code(config: Any) -> Any:
+    """The auto class that a repository with code of its own names for its model; None where there is none."""
+    named = getattr(config, "auto_map", None) or {}
+    architecture = (getattr(config, "architectures", None) or [""])[0]
+    if hasattr(transformers, architecture):
+        return None
+    return next((one for one in OWN_CODE if one.__name__ in named), None)
 
 
 def _unsupported(identity: ModelIdentity, error: Exception) -> FlexServError:

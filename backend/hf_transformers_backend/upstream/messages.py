@@ -4,10 +4,12 @@ Upstream drops the reasoning of earlier turns and the names of speakers, which t
 are put back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transformers import ProcessorMixin
 from transformers.cli.serving.utils import BaseHandler, Modality
+from transformers.utils.chat_template_utils import _get_template_variables
 
 _KEPT = ("name", "reasoning_content")
 
@@ -25,3 +27,15 @@ def processor_messages(messages: Sequence[dict[str, Any]], modality: Modality) -
                 {"type": "image"} if part["type"] == "image" else part for part in result["content"]
             ]
     return converted
+
+
+def template_variables(source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `given` to hand to the `apply_chat_template` of a tokenizer or processor.
+
+    A processor takes what its template does not print for its own arguments, and complains about each in the
+    log.
+    """
+    if not isinstance(source, ProcessorMixin):
+        return dict(given)
+    printed = _get_template_variables(source._resolve_chat_template(None))
+    return {name: value for name, value in given.items() if name in printed}

@@ -73,7 +73,7 @@ class AssistantParser:
             _, events = self._parser.finalize()
             return self._translate(events)
         except _Malformed as error:
-            _log.info("unfinished tool call kept as text: %s", error)
+            _log.info("unfinished tool call kept as text: %s", type(error).__name__)
             raw = self._parser._buffer[self._delivered :]
             return [Parsed("content", raw)] if raw else []
 
@@ -81,7 +81,7 @@ class AssistantParser:
         try:
             pieces = self._translate(self._parser.feed(character))
         except _Malformed as error:
-            _log.info("malformed tool call kept as text: %s", error)
+            _log.info("malformed tool call kept as text: %s", type(error).__name__)
             raw = self._parser._buffer[self._delivered : self._parser._pos]
             rest = self._parser._buffer[self._parser._pos :]
             self._parser = ResponseParser(self._template, prefix="", tools=self._tools)

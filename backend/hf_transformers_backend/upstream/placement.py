@@ -1,11 +1,13 @@
 """Where models are put and what they take there."""
 
+import mmap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.loader import Progress
 
 
 def resolve_device(device: str) -> str:
@@ -45,3 +47,25 @@ def bytes_per_device(model: torch.nn.Module) -> Mapping[str, int]:
             seen.add(id(tensor))
             totals[str(tensor.device)] += tensor.numel() * tensor.element_size()
     return dict(totals)
+
+
+def bring_into_memory(model: torch.nn.Module, progress: Progress) -> None:
+    """Read the weights that still lie in mapped files, each page once; `progress` may end it.
+
+    Loaded as they are stored they come into memory with the first request only. Until then the next load
+    would be let into memory that is taken, and a bad file would fail a request instead of the load.
+    """
+    storages = list(_storages(model))
+    for storage in storages:
+        torch.empty(0, dtype=torch.uint8).set_(storage)[:: mmap.PAGESIZE].sum()
+        progress(len(storages), len(storages))
+
+
+def _storages(model: torch.nn.Module) -> Iterator[torch.UntypedStorage]:
+    seen: set[int] = set()
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu" and type(tensor.data) is torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.nbytes() and storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                yield storage

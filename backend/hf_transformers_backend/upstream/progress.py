@@ -14,6 +14,7 @@ from transformers.cli.serving.utils import make_progress_tqdm_class
 from transformers.utils import logging as transformers_logging
 
 from hf_transformers_backend.loader import Progress
+from hf_transformers_backend.log_lines import adopt_loggers_of_libraries
 
 _hook_lock = threading.Lock()
 
@@ -22,8 +23,7 @@ def use_our_logging() -> None:
     """Draw no bars, and let the log of transformers go where ours goes."""
     transformers_logging.disable_progress_bar()
     disable_progress_bars()
-    transformers_logging.disable_default_handler()
-    transformers_logging.enable_propagation()
+    adopt_loggers_of_libraries()
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from tests.support.hub import CHUNK, Hub
 from tests.support.models import model_path
 from tests.support.server import RunningServer
 
+CACHE_LIMIT = 20 * CHUNK
+
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
@@ -26,9 +28,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     shutil.copytree(tiny, large, dirs_exist_ok=True)
     with (large / "extra.safetensors").open("wb") as file:
         file.truncate(5 * CHUNK)
+    huge = tmp_path_factory.mktemp("huge")
+    shutil.copytree(tiny, huge, dirs_exist_ok=True)
+    with (huge / "extra.safetensors").open("wb") as file:
+        file.truncate(CACHE_LIMIT)
     bare = tmp_path_factory.mktemp("bare")
     (bare / "README.md").write_text("nothing to load")
-    folders = {"org/both": both, "org/large": large, "org/bare": bare}
+    folders = {"org/both": both, "org/large": large, "org/huge": huge, "org/bare": bare}
     refusals = {"org/gated": (403, "GatedRepo"), "org/broken": (500, "InternalError")}
     with Hub(folders, refusals) as hub:
         yield hub
@@ -38,7 +44,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 def server(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     home = tmp_path_factory.mktemp("hf-home")
     env = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    with RunningServer("--device", "cpu", env=env) as server:
+    with RunningServer("--device", "cpu", "--cache-limit-bytes", str(CACHE_LIMIT), env=env) as server:
         yield server
 
 
@@ -59,6 +65,17 @@ def test_a_download_takes_what_is_needed_and_remembers_the_commit(server: Runnin
     assert server.client.post("/v1/chat/completions", json=chat).json()["model"] == "org/both"
     names = {model["id"] for model in server.client.get("/v1/models").json()["data"]}
     assert "org/both" in names
+
+
+def test_a_model_that_can_never_fit_into_memory_is_not_downloaded(server: RunningServer, hub: Hub) -> None:
+    hub.repositories["org/giant"] = hub.repositories["org/both"]
+    hub.weights["org/giant"] = {"F32": 10**13, "I64": 1}
+    response = load(server, "org/giant", dtype="bfloat16")
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (507, "insufficient_memory")
+    assert error["needed_bytes"] == pytest.approx(2 * 10**13 * 1.05)
+    assert 0 < error["available_bytes"] < error["needed_bytes"]
+    assert not [name for name in hub.served if name.startswith("org/giant/")]
 
 
 def test_a_second_load_downloads_nothing(server: RunningServer, hub: Hub) -> None:
@@ -88,6 +105,20 @@ def test_what_the_hub_refuses_has_its_own_code(
     assert (response.status_code, error["code"]) == expected
     assert model_id in error["message"]
     assert "hf-home" not in error["message"] and "127.0.0.1" not in error["message"]
+
+
+def test_a_model_that_the_cache_cannot_hold_is_refused_before_its_download(
+    server: RunningServer, hub: Hub
+) -> None:
+    response = load(server, "org/huge")
+
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (507, "insufficient_storage")
+    assert error["needed_bytes"] > CACHE_LIMIT >= error["available_bytes"]
+    failed = server.client.get("/v1/flexserv/models/loaded").json()["failed"]
+    (seen,) = [one for one in failed if one["model_id"] == "org/huge"]
+    assert (seen["code"], seen["needed_bytes"]) == ("insufficient_storage", error["needed_bytes"])
+    assert not [name for name in hub.served if name.startswith("org/huge/")]
 
 
 def test_an_unload_stops_a_download_in_the_middle(server: RunningServer, hub: Hub) -> None:

@@ -1,5 +1,6 @@
 """Start, readiness and end of the process."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -74,18 +75,33 @@ def test_a_stop_lets_the_running_stream_end_and_takes_no_new_work() -> None:
         assert server.stop() == 0
 
 
-def test_a_stream_beyond_the_limit_is_cut_and_the_exit_is_clean() -> None:
+def test_a_stream_beyond_the_limit_is_cut_with_an_error_and_its_end_and_the_exit_is_clean(
+    tmp_path: Path,
+) -> None:
     path = model_path("SmolLM2-135M-Instruct")
-    chat = {"model": path, "messages": [{"role": "user", "content": "Count to a million."}], "stream": True}
+    again = tmp_path / "again"  # a model of its own: the requests of one are served in turn
+    again.symlink_to(path)
+    question, ask = "Count to a million.", {"stream": True, "temperature": 0}
+    chat = {**ask, "model": path, "messages": [{"role": "user", "content": question}], "max_tokens": 5000}
+    other = {**ask, "model": str(again), "input": question, "max_output_tokens": 5000}
     with RunningServer("--shutdown-timeout", "1") as server:
         server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
-        with server.client.stream(
-            "POST", "/v1/chat/completions", json={**chat, "max_tokens": 5000}
-        ) as stream:
-            next(stream.iter_lines())
+        with (
+            server.client.stream("POST", "/v1/chat/completions", json=chat) as first,
+            server.client.stream("POST", "/v1/responses", json=other) as second,
+        ):
+            lines, events = first.iter_lines(), second.iter_lines()
+            next(lines)
+            next(events)
             began = time.monotonic()
             assert server.stop() == 0
             assert time.monotonic() - began < 15
+            *_, error, end = [line for line in lines if line]
+            assert json.loads(error.removeprefix("data: "))["error"]["code"] == "draining"
+            assert end == "data: [DONE]"
+            *_, name, data = [line for line in events if line]
+            assert name == "event: response.failed"
+            assert json.loads(data.removeprefix("data: "))["response"]["status"] == "failed"
 
 
 def test_who_is_cut_at_the_limit_is_sent_elsewhere() -> None:
@@ -155,6 +171,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
             assert server.process.wait(5) == 1
 
 
+@pytest.mark.timeout(300)
 def test_a_load_in_progress_is_aborted_and_its_waiter_told() -> None:
     """A GGUF file takes seconds to unpack: long enough to unload in the middle."""
     path = f"{model_path('SmolLM2-135M-Instruct-GGUF')}:SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -176,7 +193,7 @@ def test_a_load_in_progress_is_aborted_and_its_waiter_told() -> None:
         request.join(10)
         assert time.monotonic() - began < 5
         assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "model_unloaded")
-        eventually(lambda: "was aborted" in server.log(), 60)
+        eventually(lambda: "was aborted" in server.log(), 120)
         assert _inventory(server)["models"] == []
         assert 'flexserv_model_loads_total{outcome="aborted"} 1.0' in server.client.get("/metrics").text
 

@@ -303,9 +303,8 @@ def test_memory_comes_back_after_an_unload(server: RunningServer) -> None:
     server.client.post("/v1/chat/completions", json=tiny).raise_for_status()
     unload(server, {})
     before = server.resident_bytes()
-    # float32 so that the weights are memory of the process's own, not pages of a mapped file.
     for _ in range(2):
-        assert load(server, "SmolLM2-135M-Instruct", dtype="float32").status_code == 200
+        assert load(server, "SmolLM2-135M-Instruct").status_code == 200
         (model,) = inventory(server)["models"]
         assert model["bytes"] > 500_000_000
         big = {**chat, "model": model_path("SmolLM2-135M-Instruct")}

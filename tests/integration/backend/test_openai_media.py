@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,23 @@ def test_shorter_vectors_keep_unit_norm(client: OpenAI, minilm: str) -> None:
     assert abs(np.linalg.norm(got.data[0].embedding) - 1) < 1e-5
     with pytest.raises(openai.BadRequestError, match="dimensions"):
         client.embeddings.create(model=minilm, input="a cat", dimensions=1000)
+
+
+def test_several_encoders_are_resident_and_answer_by_their_names(
+    server: RunningServer, client: OpenAI, minilm: str, tmp_path: Path
+) -> None:
+    llama = model_path("tiny-random-llama")
+    other = tmp_path / "other-encoder"
+    other.symlink_to(minilm)
+    first = client.embeddings.create(model=minilm, input="a cat")
+    second = client.embeddings.create(model=str(other), input="a cat")
+    pooled = client.embeddings.create(model=llama, input="a cat")
+    assert first.data[0].embedding == second.data[0].embedding
+    assert (first.model, second.model, pooled.model) == (minilm, str(other), llama)
+    assert len(pooled.data[0].embedding) == 64
+    models = server.client.get("/v1/flexserv/models/loaded").json()["models"]
+    encoders = {model["model_id"] for model in models if model["kind"] == "embedding"}
+    assert encoders >= {minilm, str(other), llama}
 
 
 @pytest.mark.parametrize("given", ["", [], [""], [10**7]])

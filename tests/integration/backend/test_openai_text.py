@@ -143,6 +143,16 @@ def test_the_token_limit_is_a_length_finish(client: OpenAI, smol: str) -> None:
     assert got.usage is not None and got.usage.completion_tokens == 3
 
 
+def test_the_generation_config_field_replaces_the_models_own(client: OpenAI, smol: str) -> None:
+    config = {"max_new_tokens": 4, "do_sample": False, "repetition_penalty": 1.3}
+    ask: dict[str, Any] = {"model": smol, "extra_body": {"generation_config": json.dumps(config)}}
+    chat = client.chat.completions.create(messages=FRANCE, **ask)
+    assert chat.usage is not None and chat.usage.completion_tokens == 4
+    response = client.responses.create(input=FRANCE[0]["content"], **ask)
+    assert response.output_text == chat.choices[0].message.content
+    assert client.completions.create(prompt="The", **ask).choices[0].finish_reason == "length"
+
+
 def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(client: OpenAI, smol: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=smol, messages=[{"role": "user", "content": "a " * 9000}])

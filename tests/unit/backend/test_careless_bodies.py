@@ -92,6 +92,7 @@ async def test_a_mutation_without_a_parameter_takes_no_body_or_an_empty_one(
 
 
 async def test_the_bodies_are_described_in_the_documentation(http: httpx.AsyncClient) -> None:
-    paths = (await http.get("/openapi.json")).json()["paths"]
-    schema = paths[LOAD]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    document = (await http.get("/openapi.json")).json()
+    body = document["paths"][LOAD]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = document["components"]["schemas"][body["$ref"].rpartition("/")[2]]
     assert "model_id" in schema["required"] and "idle_timeout_seconds" in schema["properties"]

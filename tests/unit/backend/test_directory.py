@@ -30,6 +30,9 @@ def directory(*declared: DeclaredModel, digest: str | None = "h", **settings: An
         ("gpt2", ModelIdentity("gpt2")),
         ("/models/a@b", ModelIdentity("/models/a@b")),
         ("/models/a/", ModelIdentity("/models/a")),
+        ("/models/./a", ModelIdentity("/models/a")),
+        ("//models//a/.", ModelIdentity("/models/a")),
+        ("/models/.hidden/a..b", ModelIdentity("/models/.hidden/a..b")),
         ("org/repo:q4.gguf", ModelIdentity("org/repo:q4.gguf")),
     ],
 )

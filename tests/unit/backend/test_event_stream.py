@@ -112,6 +112,20 @@ async def test_a_cancelled_server_closes_the_stream() -> None:
     assert (chunks.closed, chunks.cleaned) == (1, True)
 
 
+async def test_a_stream_that_is_cut_ends_with_its_last_words() -> None:
+    client, chunks = Client(), Chunks(b"a", forever=True)
+    response = EventStreamResponse(chunks(), chunks.close, lambda: b"sorry")
+    serving = asyncio.create_task(response({"type": "http"}, client.receive, client.send))
+    while client.body != b"a":
+        await asyncio.sleep(0)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert client.body == b"asorry"
+    assert client.sent[-1]["more_body"] is False
+    assert chunks.closed == 1
+
+
 async def test_work_ends_with_its_result_or_error() -> None:
     async def work(result: Any) -> Any:
         if isinstance(result, Exception):
@@ -139,3 +153,30 @@ async def test_work_for_a_gone_client_is_cancelled() -> None:
     with pytest.raises(ClientGone):
         await asyncio.wait_for(until_disconnect(client.receive, work()), 5)
     assert cancelled.is_set()
+
+
+async def test_a_client_that_takes_nothing_counts_as_gone() -> None:
+    """Its place in the queue and its model would be held for ever."""
+    client, chunks = Client(), Chunks(b"one", b"two", forever=True)
+
+    async def send(message: Any) -> None:
+        await client.send(message)
+        if message.get("body") == b"two":
+            await asyncio.Event().wait()
+
+    response = EventStreamResponse(chunks(), chunks.close, stalled_seconds=0.05)
+    await asyncio.wait_for(response({"type": "http"}, client.receive, send), 20)
+    assert (chunks.closed, chunks.cleaned, client.body) == (1, True, b"onetwo")
+
+
+async def test_a_slow_model_is_no_stalled_client() -> None:
+    client = Client()
+
+    async def slow() -> AsyncGenerator[bytes, None]:
+        yield b"one"
+        await asyncio.sleep(0.2)
+        yield b"two"
+
+    response = EventStreamResponse(slow(), lambda: None, stalled_seconds=0.05)
+    await asyncio.wait_for(response({"type": "http"}, client.receive, client.send), 20)
+    assert client.body == b"onetwo"

@@ -14,6 +14,7 @@ from hf_transformers_backend.eviction import (
     decide,
 )
 from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.settings.kinds import EvictionPolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,10 +39,11 @@ def model(
     pinned: bool = False,
     priority: int = 0,
     active: int = 0,
+    leaving: bool = False,
     on: Mapping[str, float] | None = None,
 ) -> Candidate:
     held = {device: int(gib * GIB) for device, gib in (on or {"cpu": size}).items()}
-    return Candidate(ModelIdentity(name), held, pinned, priority, used_at, active)
+    return Candidate(ModelIdentity(name), held, pinned, priority, used_at, active, leaving)
 
 
 def plan(
@@ -51,8 +53,11 @@ def plan(
     released: bool = True,
     history: History | None = None,
     now: float = 1000.0,
+    policy: EvictionPolicy = "lru",
 ) -> Plan:
-    return decide(readings, models, caches_released=released, history=history or History(), now=now)
+    return decide(
+        readings, models, caches_released=released, history=history or History(), now=now, policy=policy
+    )
 
 
 @dataclass(frozen=True)
@@ -206,6 +211,18 @@ CASES = [
         "exhausted",
         True,
     ),
+    Case(
+        "one on its way out is not chosen again",
+        [reading(91)],
+        [model("leaving", leaving=True), model("idle", used_at=9)],
+        ["idle"],
+    ),
+    Case(
+        "what one on its way out still holds is ours",
+        [gpu(0, 95)],
+        [model("leaving", on={"cuda:0": 40}, active=1, leaving=True), model("idle", on={"cuda:0": 2})],
+        ["idle"],
+    ),
     Case("a threshold of zero evicts whatever is there", [reading(1, threshold=0.0)], [model("a", 1)], ["a"]),
 ]
 
@@ -220,6 +237,34 @@ def test_rule(case: Case) -> None:
 def test_caches_are_released_and_measured_again_before_anybody_goes() -> None:
     found = plan([reading(95)], [model("a")], released=False)
     assert (found.action, found.victims) == ("release_caches", ())
+
+
+EVERYBODY = [
+    model("used", active=2, used_at=1),
+    model("pinned", pinned=True, used_at=2),
+    model("elsewhere", on={"cuda:0": 5}, used_at=3),
+    model("leaving", active=1, leaving=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("pressed", "action", "victims"),
+    [
+        (reading(89), "nothing", []),
+        (reading(91), "evict", ["used", "elsewhere", "pinned"]),
+        (reading(99, scope="node"), "evict", ["used", "elsewhere", "pinned"]),
+    ],
+    ids=["below the threshold nothing", "all, also those in use or pinned", "whoever's memory it is"],
+)
+def test_the_policy_all_evicts_everything_at_once(pressed: Reading, action: str, victims: list[str]) -> None:
+    found = plan([pressed], EVERYBODY, released=False, policy="all", history=History(5, 999.0))
+    assert (found.action, [victim.model_id for victim in found.victims]) == (action, victims)
+
+
+@pytest.mark.parametrize(("scope", "action"), [("container", "exhausted"), ("node", "external")])
+def test_with_nobody_left_the_policy_all_ends_as_the_other(scope: Scope, action: str) -> None:
+    leaving = model("leaving", 5, active=1, leaving=True)
+    assert plan([reading(99, scope=scope)], [leaving], policy="all").action == action
 
 
 def test_of_several_pressures_the_own_one_that_refuses_work_is_shown() -> None:

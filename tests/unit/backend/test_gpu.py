@@ -1,12 +1,14 @@
 """GPUs through the real pynvml against a stand-in driver library, and Apple's through a fake torch."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hf_transformers_backend.gpu import read_mps
+from hf_transformers_backend import backend_server
+from hf_transformers_backend.gpu import CudaDevice, GpuMemoryInfo, as_cuda_sees, read_cuda, read_mps
 
 from tests.support.fake_nvml import GIB, Device, a100, build_library, run_python, write_machine
 
@@ -185,6 +187,125 @@ def test_the_memory_of_an_instance_is_its_own_and_not_the_whole_gpus(nvml: Path,
     assert found["gpus"] == [
         {"gpu_id": 0, "used_percentage": 80.0, "used_gb": 4.0, "free_gb": 1.0, "total_gb": 5.0}
     ]
+
+
+def test_a_gpu_that_this_process_may_not_open_is_not_there(nvml: Path, tmp_path: Path) -> None:
+    """A container sees the count of the whole node, and may open those that it was given."""
+    machine = write_machine(tmp_path / "machine", {"0": a100(0, handle=4), "1": a100(1), "2": a100(2)})
+    uuids = [uuid for _, uuid, _ in run_python(IDENTITIES, nvml, machine)]
+    assert uuids == ["GPU-11aa-stand-in", "GPU-22aa-stand-in"]
+    assert run_python(IDENTITIES, nvml, machine, "1") == [["cuda:0", "GPU-22aa-stand-in", False]]
+
+
+def test_a_gpu_that_is_lost_before_it_is_opened_is_reported(nvml: Path, tmp_path: Path) -> None:
+    machine = write_machine(tmp_path / "machine", {"0": a100(0, handle=15), "1": a100(1)})
+    lost, healthy = run_python(GPU_DICTS, nvml, machine)["gpus"]
+    assert lost.keys() == {"gpu_id", "error"}
+    assert healthy["total_gb"] == 40.0
+
+
+@pytest.mark.parametrize("runtime", ["void", "0"])
+def test_what_the_container_runtime_was_asked_for_changes_nothing_that_nvml_shows(
+    nvml: Path, tmp_path: Path, runtime: str
+) -> None:
+    machine = write_machine(tmp_path / "machine", {"0": a100(0), "1": a100(1)})
+    environ = {"NVIDIA_VISIBLE_DEVICES": runtime}
+    found = run_python(IDENTITIES, nvml, machine, "1", environ)
+    assert found == [["cuda:0", "GPU-11aa-stand-in", False]]
+
+
+def nvml_gpu(number: int, used: int, total: int, uuid: str | None = None) -> GpuMemoryInfo:
+    return GpuMemoryInfo(
+        number, used * GIB, (total - used) * GIB, total * GIB, uuid=uuid or f"GPU-{number}{number}AA"
+    )
+
+
+def test_the_total_is_the_smaller_of_nvmls_and_cudas_and_the_numbers_add_up() -> None:
+    cuda = [CudaDevice("00aa", free_bytes=30 * GIB, total_bytes=39 * GIB)]
+    (gpu,) = as_cuda_sees([nvml_gpu(0, 10, 40)], cuda)
+    assert (gpu.used_gb, gpu.free_gb, gpu.total_gb, gpu.used_percentage) == (9.0, 30.0, 39.0, 23.1)
+
+
+@pytest.mark.parametrize(
+    "cuda",
+    [
+        [],
+        [CudaDevice("00aa")],
+        [CudaDevice("00aa", 30 * GIB, 40 * GIB)],
+        [CudaDevice("00aa", 50 * GIB, 60 * GIB)],
+        [CudaDevice("99aa", 1 * GIB, 2 * GIB)],
+    ],
+    ids=["not in use", "not opened", "as large", "larger", "another device"],
+)
+def test_nvmls_numbers_stand_where_cuda_has_no_smaller_ones(cuda: list[CudaDevice]) -> None:
+    assert as_cuda_sees([nvml_gpu(0, 10, 40)], cuda) == [nvml_gpu(0, 10, 40)]
+
+
+def test_devices_are_numbered_as_cuda_does() -> None:
+    cuda = [CudaDevice("11aa"), CudaDevice("00aa", 5 * GIB, 8 * GIB)]
+    seen = as_cuda_sees([nvml_gpu(0, 5, 10), nvml_gpu(1, 1, 10)], cuda)
+    assert [(gpu.device, gpu.uuid, gpu.total_gb) for gpu in seen] == [
+        ("cuda:0", "GPU-11AA", 10.0),
+        ("cuda:1", "GPU-00AA", 8.0),
+    ]
+
+
+def test_the_instance_of_a_split_gpu_is_found_by_its_own_uuid() -> None:
+    instance = nvml_gpu(0, 1, 5, uuid="MIG-abcd")
+    (seen,) = as_cuda_sees([instance], [CudaDevice("abcd", 3 * GIB, 4 * GIB)])
+    assert (seen.total_gb, seen.free_gb) == (4.0, 3.0)
+
+
+def fake_cuda(*, initialized: bool = True, reserved: int = 1, broken: bool = False) -> Any:
+    def mem_get_info(ordinal: int) -> tuple[int, int]:
+        if broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return 3, 7
+
+    cuda = SimpleNamespace(
+        is_initialized=lambda: initialized,
+        device_count=lambda: 1,
+        get_device_properties=lambda ordinal: SimpleNamespace(uuid="0aa"),
+        memory_reserved=lambda ordinal: reserved,
+        mem_get_info=mem_get_info,
+    )
+    return SimpleNamespace(cuda=cuda)
+
+
+def test_cuda_is_asked_only_about_devices_that_this_process_uses_already() -> None:
+    assert read_cuda(fake_cuda(initialized=False)) == []
+    assert read_cuda(fake_cuda(reserved=0)) == [CudaDevice("0aa")]
+    assert read_cuda(fake_cuda()) == [CudaDevice("0aa", 3, 7)]
+    assert read_cuda(fake_cuda(broken=True)) == []
+
+
+def test_cudas_view_reaches_the_reading_of_the_machine(nvml: Path, tmp_path: Path) -> None:
+    program = """
+import json
+from types import SimpleNamespace as S
+from hf_transformers_backend import resource_metrics as r
+cuda = S(
+    is_initialized=lambda: True,
+    device_count=lambda: 1,
+    memory_reserved=lambda i: 1,
+    get_device_properties=lambda i: S(uuid="00aa-stand-in"),
+    mem_get_info=lambda i: (10 * 2**30, 30 * 2**30),
+)
+machine = r.Machine(cuda=lambda: S(cuda=cuda))
+print(json.dumps([g.to_dict() for g in machine.read_gpus()]))
+"""
+    (gpu,) = run_python(program, nvml, write_machine(tmp_path / "machine", {"0": a100(0)}))
+    assert (gpu["used_gb"], gpu["free_gb"], gpu["total_gb"]) == (20.0, 10.0, 30.0)
+
+
+def test_the_server_lets_cuda_number_devices_as_nvml_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "to be restored")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    for name in ("leave_when_told", "configure_logging"):
+        monkeypatch.setattr(backend_server, name, lambda *_: None)
+    monkeypatch.setattr(backend_server, "serve", lambda settings, listener: listener.close() or 0)
+    assert backend_server.main(["--port", "0", "--device", "cpu"]) == 0
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def fake_torch(*, available: bool, allocated: int = 0, driver: int = 0) -> Any:

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hf_transformers_backend.download_room import DownloadRoom
 from hf_transformers_backend.errors import NotFound, Unprocessable
 from hf_transformers_backend.hub import find_files
 from hf_transformers_backend.identity import ModelIdentity
 
 
 def find(path: str) -> Path:
-    return find_files(ModelIdentity(path), lambda done, total: None).path
+    return find_files(ModelIdentity(path), lambda done, total: None, DownloadRoom(None)).path
 
 
 def test_a_path_at_which_nothing_can_be_is_not_found(tmp_path: Path) -> None:

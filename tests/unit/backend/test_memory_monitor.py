@@ -12,7 +12,8 @@ import pytest
 from hf_transformers_backend import resource_metrics
 from hf_transformers_backend.eviction import Pressure, Reading, Scope
 from hf_transformers_backend.identity import ModelIdentity
-from hf_transformers_backend.memory_monitor import MemoryMonitor, read_memory
+from hf_transformers_backend.memory_monitor import MemoryMonitor
+from hf_transformers_backend.memory_readings import read_memory
 from hf_transformers_backend.residency.views import EvictionResult, ResidencySnapshot, ResidentView
 from hf_transformers_backend.settings import Settings
 
@@ -31,6 +32,7 @@ class MemoryOfModels:
         self, *models: ResidentView, others: int = 0, caches: int = 0, scope: Scope = "container"
     ) -> None:
         self.models = list(models)
+        self.leaving: list[ResidentView] = []
         self.others, self.caches, self.scope = others, caches, scope
         self.calls: list[str] = []
         self.pressure: Pressure | None = None
@@ -38,21 +40,30 @@ class MemoryOfModels:
         self.taken_meanwhile: set[str] = set()
 
     def snapshot(self) -> ResidencySnapshot:
-        return snapshot(*self.models)
+        return snapshot(*self.models, unloading=tuple(self.leaving))
 
     def release_caches(self) -> None:
         self.calls.append("release")
         self.caches = 0
 
     def evict(
-        self, identity: ModelIdentity, reason: Literal["memory"], oom_triggered: bool = False
+        self,
+        identity: ModelIdentity,
+        reason: Literal["memory"],
+        *,
+        oom_triggered: bool = False,
+        even_in_use: bool = False,
     ) -> EvictionResult:
         self.calls.append(f"evict {identity}")
         assert (reason, oom_triggered) == ("memory", True)
         if identity.model_id in self.taken_meanwhile:
             return EvictionResult(freed=False, had_active_requests=True)
         gone = next(model for model in self.models if model.identity == identity)
+        assert even_in_use or not gone.active_requests
         self.models.remove(gone)
+        if gone.active_requests:
+            self.leaving.append(gone)
+            return EvictionResult(freed=False, had_active_requests=True)
         if not self.frees:
             self.others += gone.bytes // GIB
         return EvictionResult(freed=self.frees, had_active_requests=False)
@@ -61,7 +72,8 @@ class MemoryOfModels:
         self.pressure = pressure
 
     def readings(self) -> list[Reading]:
-        used = (self.others + self.caches) * GIB + sum(model.bytes for model in self.models)
+        used = (self.others + self.caches) * GIB
+        used += sum(model.bytes for model in (*self.models, *self.leaving))
         return [Reading("ram", "cpu", self.scope, used, 100 * GIB, 0.9)]
 
 
@@ -74,7 +86,9 @@ class Clock:
 
 
 def monitor_of(memory: MemoryOfModels, **changes: Any) -> MemoryMonitor:
-    return MemoryMonitor(memory, SETTINGS, **{"probe": memory.readings, "clock": Clock(), **changes})
+    settings = changes.pop("settings", SETTINGS)
+    options = {"probe": memory.readings, "clock": Clock(), "watch_vram": False, **changes}
+    return MemoryMonitor(memory, settings, **options)
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -112,11 +126,9 @@ def test_a_model_that_frees_more_than_expected_spares_the_next() -> None:
     )
     evict = memory.evict
 
-    def evict_with_its_cache(
-        identity: ModelIdentity, reason: Literal["memory"], oom_triggered: bool = False
-    ) -> Any:
+    def evict_with_its_cache(identity: ModelIdentity, reason: Literal["memory"], **how: bool) -> Any:
         memory.others -= 10
-        return evict(identity, reason, oom_triggered)
+        return evict(identity, reason, **how)
 
     memory.evict = evict_with_its_cache  # type: ignore[method-assign]
     monitor_of(memory).check()
@@ -220,10 +232,8 @@ def test_a_model_that_a_request_took_meanwhile_stays_and_the_next_one_goes(
     memory.taken_meanwhile = {"taken"}
     evict = memory.evict
 
-    def evict_and_lease(
-        identity: ModelIdentity, reason: Literal["memory"], oom_triggered: bool = False
-    ) -> Any:
-        result = evict(identity, reason, oom_triggered)
+    def evict_and_lease(identity: ModelIdentity, reason: Literal["memory"], **how: bool) -> Any:
+        result = evict(identity, reason, **how)
         if result.had_active_requests:
             memory.models[0] = replace(memory.models[0], active_requests=1)
         return result
@@ -233,6 +243,53 @@ def test_a_model_that_a_request_took_meanwhile_stays_and_the_next_one_goes(
     assert memory.calls == ["release", "evict taken", "evict next"]
     assert "taken (serve) came into use meanwhile and was not evicted" in warnings_in(caplog)
     assert [model.identity.model_id for model in memory.models] == ["taken"]
+
+
+def test_the_policy_all_evicts_those_in_use_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    memory = MemoryOfModels(
+        resident("used", 20 * GIB, active=2), resident("pinned", 1 * GIB, pinned=True), others=75
+    )
+    settings = Settings(device="cpu", oom_eviction="all")
+    monitor = monitor_of(memory, settings=settings)
+    assert monitor.check().action == "exhausted", "the memory in use goes with its requests"
+    assert memory.calls == ["evict used", "evict pinned"]
+    assert memory.models == []
+    assert memory.pressure is not None and memory.pressure.refuses_work
+    assert "used (serve) was evicted while in use; its memory goes with its last request" in warnings_in(
+        caplog
+    )
+    memory.leaving.clear()
+    assert monitor.check().action == "nothing"
+    assert memory.pressure is None
+
+
+def test_what_an_unloaded_model_still_holds_counts_as_ours(caplog: pytest.LogCaptureFixture) -> None:
+    memory = MemoryOfModels(resident("idle", 1 * GIB), others=60, scope="node")
+    memory.leaving.append(resident("leaving", 35 * GIB, active=1))
+    assert monitor_of(memory).check().action == "exhausted"
+    assert memory.calls == ["release", "evict idle"]
+
+
+def test_models_on_apples_gpu_are_in_ram() -> None:
+    memory = MemoryOfModels(resident("a", 20 * GIB, devices={"mps:0": 20 * GIB}), others=75)
+    assert monitor_of(memory).check().action == "nothing"
+    assert memory.models == []
+
+
+@pytest.mark.parametrize(("interval", "pauses"), [(30, [30, 5, 30]), (2, [2, 2, 2])])
+def test_while_work_is_refused_the_monitor_looks_again_soon(interval: float, pauses: list[float]) -> None:
+    memory, ticks = MemoryOfModels(resident("used", 20 * GIB, active=1), others=75), Ticks()
+    settings = Settings(device="cpu", oom_check_interval=interval)
+    monitor = monitor_of(memory, settings=settings, wait=ticks.wait)
+    monitor.start()
+    try:
+        eventually(lambda: ticks.asked, timeout=20, interval=0.01)
+        ticks.tick()
+        memory.others = 10
+        ticks.tick()
+        assert ticks.asked == pauses
+    finally:
+        assert monitor.stop(timeout=20)
 
 
 class Ticks:
@@ -259,7 +316,11 @@ class Ticks:
 def test_the_thread_looks_at_the_interval_and_ends_when_told() -> None:
     memory, ticks = MemoryOfModels(resident("a", 20 * GIB), others=75), Ticks()
     monitor = MemoryMonitor(
-        memory, Settings(device="cpu", oom_check_interval=7), probe=memory.readings, wait=ticks.wait
+        memory,
+        Settings(device="cpu", oom_check_interval=7),
+        watch_vram=False,
+        probe=memory.readings,
+        wait=ticks.wait,
     )
     monitor.start()
     eventually(lambda: ticks.asked, timeout=10, interval=0.01)
@@ -280,7 +341,7 @@ def test_a_probe_that_raises_does_not_end_the_thread(caplog: pytest.LogCaptureFi
             raise failures.pop()
         return memory.readings()
 
-    monitor = MemoryMonitor(memory, SETTINGS, probe=probe, wait=ticks.wait)
+    monitor = MemoryMonitor(memory, SETTINGS, watch_vram=False, probe=probe, wait=ticks.wait)
     monitor.start()
     try:
         eventually(lambda: ticks.asked, timeout=10, interval=0.01)
@@ -294,7 +355,7 @@ def test_a_probe_that_raises_does_not_end_the_thread(caplog: pytest.LogCaptureFi
 
 
 def test_the_thread_is_a_daemon_and_starts_once() -> None:
-    monitor = MemoryMonitor(MemoryOfModels(), SETTINGS)
+    monitor = MemoryMonitor(MemoryOfModels(), SETTINGS, watch_vram=False)
     monitor.start()
     try:
         (thread,) = [thread for thread in threading.enumerate() if thread.name == "memory-monitor"]
@@ -306,7 +367,7 @@ def test_the_thread_is_a_daemon_and_starts_once() -> None:
 
 
 def test_a_stop_before_the_start_is_harmless() -> None:
-    assert MemoryMonitor(MemoryOfModels(), SETTINGS).stop()
+    assert MemoryMonitor(MemoryOfModels(), SETTINGS, watch_vram=False).stop()
 
 
 def test_a_stop_ends_a_round_of_evictions_after_the_model_at_hand() -> None:
@@ -314,11 +375,9 @@ def test_a_stop_ends_a_round_of_evictions_after_the_model_at_hand() -> None:
     monitor = monitor_of(memory)
     evict = memory.evict
 
-    def evict_and_stop(
-        identity: ModelIdentity, reason: Literal["memory"], oom_triggered: bool = False
-    ) -> Any:
+    def evict_and_stop(identity: ModelIdentity, reason: Literal["memory"], **how: bool) -> Any:
         monitor.stop()
-        return evict(identity, reason, oom_triggered)
+        return evict(identity, reason, **how)
 
     memory.evict = evict_and_stop  # type: ignore[method-assign]
     monitor.check()
@@ -335,7 +394,8 @@ def test_the_readings_of_this_machine_are_of_ram_only_for_a_process_on_the_cpu(
     (reading,) = read_memory(Settings(device="cpu", oom_ram_threshold=88), watch_vram=False)
     assert (reading.resource, reading.device, reading.threshold_ratio) == ("ram", "cpu", 0.88)
     assert 0 < reading.used_bytes < reading.total_bytes
-    assert MemoryMonitor(MemoryOfModels(), Settings(device="cpu")).check().action in {"nothing", "external"}
+    monitor = MemoryMonitor(MemoryOfModels(), Settings(device="cpu"), watch_vram=False)
+    assert monitor.check().action in {"nothing", "external"}
 
 
 def test_each_visible_gpu_is_a_reading_of_its_own_and_a_lost_one_is_none(tmp_path: Path) -> None:
@@ -344,7 +404,7 @@ def test_each_visible_gpu_is_a_reading_of_its_own_and_a_lost_one_is_none(tmp_pat
     )
     program = """
 import json
-from hf_transformers_backend.memory_monitor import read_memory
+from hf_transformers_backend.memory_readings import read_memory
 from hf_transformers_backend.settings import Settings
 gpus = [r for r in read_memory(Settings(oom_vram_threshold=95), watch_vram=True) if r.resource == "vram"]
 print(json.dumps([[gpu.device, gpu.scope, gpu.is_pressed, gpu.threshold_ratio] for gpu in gpus]))
@@ -353,6 +413,17 @@ print(json.dumps([[gpu.device, gpu.scope, gpu.is_pressed, gpu.threshold_ratio] f
         ["cuda:0", "device", False, 0.95],
         ["cuda:2", "device", True, 0.95],
     ]
+
+
+@pytest.mark.parametrize("watch_vram", [False, True])
+def test_only_a_process_that_uses_gpus_watches_them(
+    monkeypatch: pytest.MonkeyPatch, watch_vram: bool
+) -> None:
+    gpu = resource_metrics.GpuMemoryInfo(0, used_bytes=9, free_bytes=0, total_bytes=9)
+    monkeypatch.setattr(resource_metrics, "get_gpu_info", lambda: [gpu])
+    monitor = MemoryMonitor(MemoryOfModels(), Settings(oom_ram_threshold=100), watch_vram=watch_vram)
+    monitor.check()
+    assert [pressure.resource for pressure in monitor.pressures] == (["vram"] if watch_vram else [])
 
 
 def test_apples_ratio_evicts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

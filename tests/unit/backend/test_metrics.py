@@ -11,68 +11,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from hf_transformers_backend.activity import INFERENCE_ROUTES, ActivityTracker
 from hf_transformers_backend.cpu import CoreTimes
 from hf_transformers_backend.event_loop_lag import EventLoopLag
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.metrics import Metrics, build_metrics
-from hf_transformers_backend.residency.views import ResidencySnapshot
-from hf_transformers_backend.resource_metrics import GpuMemoryInfo, GpuProbeError, Machine
-from hf_transformers_backend.resources_collector import ResourcesCollector
+from hf_transformers_backend.request_metrics import MOST_MODELS
+from hf_transformers_backend.residency.views import LoadTimes, ResidencySnapshot
+from hf_transformers_backend.resource_metrics import Machine
+from hf_transformers_backend.routes.meta import build_router
 from hf_transformers_backend.settings import Settings
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.fake_nvml import a100, build_library, run_python, write_machine
 from tests.support.residents import resident, snapshot
-
-GIB = 1024**3
-Labels = frozenset[tuple[str, str]]
-
-
-class Residency:
-    def __init__(self, now: ResidencySnapshot) -> None:
-        self.now = now
-
-    def snapshot(self) -> ResidencySnapshot:
-        return self.now
-
-
-class Gpus(Machine):
-    """The real machine, but for its GPUs."""
-
-    def __init__(self, *gpus: GpuMemoryInfo, failure: Exception | None = None, **sources: Any) -> None:
-        super().__init__(**sources)
-        self.gpus, self.failure = list(gpus), failure
-
-    def read_gpus(self) -> list[GpuMemoryInfo]:
-        if self.failure is not None:
-            raise self.failure
-        return self.gpus
-
-
-def metrics_of(*models: Any, machine: Machine | None = None, ready: bool = True, **changes: Any) -> Metrics:
-    pressures = changes.pop("pressures", None)
-    return build_metrics(
-        Residency(snapshot(*models, **changes)),
-        ActivityTracker(),
-        Settings(oom_ram_threshold=88),
-        lambda: ready,
-        pressures=None if pressures is None else lambda: pressures,
-        machine=machine or Gpus(),
-    )
-
-
-def scrape(metrics: Metrics) -> dict[str, dict[Labels, float]]:
-    samples: dict[str, dict[Labels, float]] = {}
-    for family in text_string_to_metric_families(metrics.render().decode()):
-        for sample in family.samples:
-            samples.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
-    return samples
-
-
-def labels(**pairs: str) -> Labels:
-    return frozenset(pairs.items())
+from tests.support.scrapes import (
+    HEALTHY,
+    Gpus,
+    Labels,
+    Residency,
+    labels,
+    metrics_of,
+    scrape,
+    write_limited_container,
+)
 
 
 def test_a_resident_model_is_a_one_and_a_model_that_left_is_no_series() -> None:
@@ -112,7 +76,7 @@ def test_counters_with_closed_labels_start_at_zero() -> None:
 
 
 def test_load_durations_are_a_histogram() -> None:
-    found = scrape(metrics_of(load_seconds=(0.5, 3.0, 4000.0)))
+    found = scrape(metrics_of(load_times=LoadTimes().plus(0.5).plus(3.0).plus(4000.0)))
     buckets = found["flexserv_model_load_duration_seconds_bucket"]
     assert [buckets[labels(le=bound)] for bound in ("0.5", "5.0", "1800.0", "+Inf")] == [1, 2, 2, 3]
     assert found["flexserv_model_load_duration_seconds_sum"][labels()] == 4003.5
@@ -121,148 +85,6 @@ def test_load_durations_are_a_histogram() -> None:
 @pytest.mark.parametrize("ready", [True, False])
 def test_readiness_is_told(ready: bool) -> None:
     assert scrape(metrics_of(ready=ready))["flexserv_ready"][labels()] == float(ready)
-
-
-def test_memory_is_told_in_bytes_and_adds_up() -> None:
-    found = scrape(metrics_of())
-    used, available, total = (
-        found[f"flexserv_memory_{name}_bytes"][labels()] for name in ("used", "available", "total")
-    )
-    assert used + available == total
-    assert found["flexserv_memory_used_ratio"][labels(scope="node")] == pytest.approx(used / total)
-    assert found["flexserv_oom_threshold_ratio"] == {
-        labels(resource="ram"): 0.88,
-        labels(resource="vram"): 0.9,
-    }
-
-
-def write_limited_container(root: Path) -> None:
-    own, cgroup = root / "proc/self", root / "sys/fs/cgroup"
-    own.mkdir(parents=True)
-    cgroup.mkdir(parents=True)
-    (own / "cgroup").write_text("0::/\n")
-    (own / "mountinfo").write_text("24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-    (own / "status").write_text("RssFile:\t0 kB\n")
-    (cgroup / "memory.max").write_text(f"{GIB}\n")
-    (cgroup / "memory.current").write_text(f"{GIB // 2}\n")
-    (cgroup / "memory.stat").write_text(f"anon {GIB // 4}\ninactive_file {GIB // 8}\n")
-
-
-def test_a_containers_memory_is_told_only_where_a_limit_binds(tmp_path: Path) -> None:
-    unlimited = scrape(metrics_of(machine=Gpus(root=tmp_path)))
-    assert not [name for name in unlimited if "container" in name]
-    write_limited_container(tmp_path)
-    limited = scrape(metrics_of(machine=Gpus(root=tmp_path)))
-    told = {
-        name: limited[f"flexserv_container_memory_{name}_bytes"][labels()]
-        for name in ("limit", "working_set")
-    }
-    assert told == {"limit": GIB, "working_set": GIB // 2 - GIB // 8}
-    assert limited["flexserv_container_memory_unreclaimable_bytes"][labels()] == GIB // 4
-    assert limited["flexserv_memory_used_ratio"][labels(scope="container")] == 0.25
-
-
-HEALTHY = GpuMemoryInfo(0, 30 * GIB, 10 * GIB, 40 * GIB, 87.0, 68.0, 312.1, uuid="GPU-a", name="A100")
-
-
-def test_a_gpu_is_told_in_base_units() -> None:
-    found = scrape(metrics_of(machine=Gpus(HEALTHY)))
-    gpu = labels(gpu="0", uuid="GPU-a")
-    assert {name: values[gpu] for name, values in found.items() if gpu in values} == {
-        "flexserv_gpu_memory_used_bytes": 30 * GIB,
-        "flexserv_gpu_memory_free_bytes": 10 * GIB,
-        "flexserv_gpu_memory_total_bytes": 40 * GIB,
-        "flexserv_gpu_memory_used_ratio": 0.75,
-        "flexserv_gpu_utilization_ratio": pytest.approx(0.87),
-        "flexserv_gpu_temperature_celsius": 68.0,
-        "flexserv_gpu_power_watts": 312.1,
-    }
-    (info,) = found["flexserv_gpu_info"]
-    assert dict(info) == {"gpu": "0", "uuid": "GPU-a", "name": "A100", "driver": "", "mig": "false"}
-
-
-def test_sensors_that_a_gpu_lacks_and_gpus_that_are_lost_are_no_series() -> None:
-    bare = GpuMemoryInfo(0, 1 * GIB, 3 * GIB, 4 * GIB, uuid="GPU-bare")
-    lost = GpuMemoryInfo(1, uuid="GPU-lost", error="GPU is lost")
-    found = scrape(metrics_of(machine=Gpus(bare, lost)))
-    assert found["flexserv_gpu_memory_used_bytes"] == {labels(gpu="0", uuid="GPU-bare"): GIB}
-    assert "flexserv_gpu_temperature_celsius" not in found
-    assert len(found["flexserv_gpu_info"]) == 2
-    assert found["flexserv_resources_collect_success"][labels()] == 0.0, "a lost GPU is a failure"
-
-
-def test_without_gpus_there_is_no_gpu_series() -> None:
-    found = scrape(metrics_of())
-    assert not [name for name in found if name.startswith("flexserv_gpu")]
-    assert found["flexserv_resources_collect_success"][labels()] == 1.0
-
-
-def test_a_driver_that_fails_shows_in_success_and_takes_nothing_else_with_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    machine = Gpus(HEALTHY)
-    metrics = metrics_of(machine=machine)
-    before = scrape(metrics)["flexserv_resources_last_success_timestamp_seconds"][labels()]
-    machine.failure = GpuProbeError("NVML: driver mismatch")
-    for _ in range(2):
-        found = scrape(metrics)
-        assert found["flexserv_resources_collect_success"][labels()] == 0.0
-        assert found["flexserv_resources_last_success_timestamp_seconds"][labels()] == before
-        assert "flexserv_memory_used_bytes" in found
-        assert "flexserv_gpu_memory_used_bytes" not in found
-    assert len(caplog.records) == 1, "a failure that lasts is logged once"
-    assert "driver mismatch" in caplog.text
-    machine.failure = None
-    assert scrape(metrics)["flexserv_resources_collect_success"][labels()] == 1.0
-
-
-def test_before_the_first_success_there_is_no_time_of_it() -> None:
-    found = scrape(metrics_of(machine=Gpus(failure=GpuProbeError("no"))))
-    assert "flexserv_resources_last_success_timestamp_seconds" not in found
-
-
-def test_a_scrape_waits_for_no_cpu_window() -> None:
-    machine = Gpus()
-    metrics = metrics_of(machine=machine)
-    metrics.render()
-    holding, release = threading.Event(), threading.Event()
-
-    def hold(seconds: float) -> None:
-        holding.set()
-        release.wait(30)
-
-    machine.cpu_sampler._wait = hold
-    measuring = threading.Thread(target=machine.cpu_sampler.measure, args=(0.2,))
-    measuring.start()
-    try:
-        assert holding.wait(10)
-        started = time.monotonic()
-        metrics.render()
-        assert time.monotonic() - started < 5, "the scrape waited for somebody's window"
-    finally:
-        release.set()
-        measuring.join(10)
-
-
-def test_each_core_is_told_from_the_second_scrape_on() -> None:
-    now = SimpleNamespace(busy=0.0, total=0.0)
-    machine = Gpus(cpu_times=lambda: [CoreTimes(now.busy, now.total)])
-    machine.cpu_sampler._clock = lambda: now.total
-    metrics = metrics_of(machine=machine)
-    assert "flexserv_cpu_utilization_ratio" not in scrape(metrics)
-    now.busy, now.total = 1.0, 4.0
-    assert scrape(metrics)["flexserv_cpu_utilization_ratio"] == {labels(cpu="0"): 0.25}
-
-
-def test_a_cache_that_does_not_exist_yet_is_measured_where_it_will_be(tmp_path: Path) -> None:
-    families = {
-        family.name: family.samples[0].value
-        for family in ResourcesCollector(Gpus(), cache=tmp_path / "not" / "yet").collect()
-        if family.name.startswith("flexserv_cache")
-    }
-    usage = shutil.disk_usage(tmp_path)
-    assert families["flexserv_cache_free_bytes"] == pytest.approx(usage.free, rel=0.05)
-    assert set(families) == {"flexserv_cache_free_bytes", "flexserv_cache_used_bytes"}
 
 
 def test_pressure_is_told_by_resource_and_origin_and_only_when_a_monitor_looks() -> None:
@@ -274,6 +96,15 @@ def test_pressure_is_told_by_resource_and_origin_and_only_when_a_monitor_looks()
         labels(resource="vram", origin="own"): 0.0,
         labels(resource="vram", origin="external"): 1.0,
     }
+
+
+def test_memory_that_evicting_could_not_relieve_is_told() -> None:
+    def told(refuses_work: bool) -> dict[Labels, float]:
+        pressure = Pressure("ram", "cpu", "container", "own", 0.97, 0.9, refuses_work=refuses_work)
+        return scrape(metrics_of(pressures=[pressure]))["flexserv_memory_exhausted"]
+
+    assert told(False) == {labels(resource="ram"): 0.0, labels(resource="vram"): 0.0}
+    assert told(True) == {labels(resource="ram"): 1.0, labels(resource="vram"): 0.0}
 
 
 def model_labels(found: dict[str, dict[Labels, float]], name: str) -> set[str]:
@@ -299,6 +130,15 @@ def test_only_declared_and_resident_models_are_labels() -> None:
         "/v1/completions",
         "other",
     }
+
+
+def test_the_labels_of_one_process_have_a_bound() -> None:
+    metrics = metrics_of(*(resident(f"m{number}") for number in range(MOST_MODELS + 50)))
+    for number in range(MOST_MODELS + 50):
+        metrics.requests.count_tokens(f"m{number}", generated=1)
+    found = scrape(metrics)["flexserv_generated_tokens_total"]
+    assert len(found) == MOST_MODELS + 1
+    assert found[labels(model="other")] == 50.0
 
 
 def test_the_counters_of_a_model_stay_when_it_has_left() -> None:
@@ -390,7 +230,11 @@ def everything(tmp_path: Path) -> Metrics:
     machine.cpu_sampler._clock = iter(range(100)).__next__
     pressures: Sequence[Pressure] = [Pressure("ram", "cpu", "container", "own", 0.95, 0.9)]
     metrics = metrics_of(
-        resident("m"), machine=machine, pressures=pressures, load_seconds=(1.0,), loads={"loaded": 1}
+        resident("m"),
+        machine=machine,
+        pressures=pressures,
+        load_times=LoadTimes().plus(1.0),
+        loads={"loaded": 1},
     )
     metrics.event_loop_lag._due = time.monotonic()
     metrics.requests.observe_request(INFERENCE_ROUTES[0], 200, "m", False, 0.1)
@@ -420,6 +264,7 @@ SERIES = [
     "container_memory_unreclaimable_bytes",
     "oom_threshold_ratio",
     "memory_pressure",
+    "memory_exhausted",
     "cache_used_bytes",
     "cache_free_bytes",
     "model_loaded",
@@ -489,3 +334,30 @@ print(json.dumps([sorted(times)[len(times) // 2], text.decode().count("flexserv_
     median, gpus = run_python(program, build_library(tmp_path), machine)
     assert gpus == 8
     assert median < 0.02
+
+
+async def test_a_scrape_that_hangs_holds_up_nothing_else_on_the_event_loop() -> None:
+    answer, asked = threading.Event(), threading.Event()
+
+    class Hanging(Gpus):
+        def read_ram(self) -> Any:
+            asked.set()
+            answer.wait(60)
+            return super().read_ram()
+
+    backend: Any = SimpleNamespace(
+        metrics=metrics_of(machine=Hanging()), residency=None, lifecycle=SimpleNamespace(fault=None)
+    )
+    app = FastAPI()
+    app.include_router(build_router(backend))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        scraping = asyncio.ensure_future(client.get("/metrics"))
+        try:
+            async with asyncio.timeout(30):
+                while not asked.is_set():
+                    await asyncio.sleep(0.01)
+                assert (await client.get("/health")).status_code == 200
+            assert not scraping.done()
+        finally:
+            answer.set()
+        assert "flexserv_memory_used_bytes" in (await scraping).text

@@ -32,7 +32,10 @@ class House:
 
     def open(self, **settings: Any) -> Residency:
         residency = Residency(
-            load_settings(**settings), self.loader, clock=self.clock, room=lambda: self.room
+            load_settings(**settings),
+            self.loader,
+            clock=self.clock,
+            rooms=lambda _: () if self.room is None else (self.room,),
         )
         residency.start()
         self.opened.append(residency)
@@ -400,9 +403,9 @@ def test_a_load_that_cannot_fit_is_refused_with_the_numbers(house: House) -> Non
     with pytest.raises(FlexServError) as caught:
         load(residency, B)
     assert (caught.value.status, caught.value.code) == (507, "insufficient_memory")
-    assert caught.value.details == {"needed_bytes": 1000, "available_bytes": 400}
+    assert caught.value.details == {"needed_bytes": 1050, "available_bytes": 400}
     (failure,) = residency.snapshot().failed
-    assert (failure.needed_bytes, failure.available_bytes) == (1000, 400)
+    assert (failure.needed_bytes, failure.available_bytes) == (1050, 400)
     assert resident(residency) == ["org/a"]
 
 
@@ -492,3 +495,16 @@ def test_a_model_whose_load_ended_the_process_waits_for_an_order(house: House, t
     load(second, A)
     assert second.crashed_loading == ()
     eventually(lambda: not list(tmp_path.glob("*.json")), 20)
+
+
+def test_a_change_of_mind_about_load_time_settings_keeps_the_model_that_is_there(house: House) -> None:
+    residency = house.open()
+    load(residency, A)
+    gate = house.loader.hold("org/a")
+    ticket = residency.load(A, {"dtype": "float16"})
+    gate.wait_until_reached()
+    assert residency.load(A, {"dtype": "auto"}).job is None
+    assert ticket.job is not None and ticket.job.outcome.result(timeout=20) is None
+    eventually(lambda: residency.snapshot().loads.get("aborted") == 1, 20)
+    assert [model.settings.dtype for model in residency.snapshot().models] == ["auto"]
+    assert house.loader.order() == ["org/a"]

@@ -93,6 +93,19 @@ def test_the_word_none_and_an_empty_variable_mean_not_set(monkeypatch: pytest.Mo
         (["--shutdown-timeout", "1e300"], ["--shutdown-timeout", "31536000"]),
         (["--load-wait", "1e300"], ["--load-wait", "31536000"]),
         (["--startup-timeout", "1e300"], ["--startup-timeout", "31536000"]),
+        (["--chat-template-kwargs", "{"], ["--chat-template-kwargs", "not valid json", "JSON object"]),
+        (["--chat-template-kwargs", "[1]"], ["--chat-template-kwargs", "dictionary", "JSON object"]),
+        (["--chat-template-kwargs", '{"a": NaN}'], ["--chat-template-kwargs", "nan is no json number"]),
+        (["--chat-template-kwargs", "[" * 100_000], ["--chat-template-kwargs", "nested too deeply"]),
+        (["--reasoning", "maybe"], ["--reasoning", "'auto', 'on' or 'off'"]),
+        (["--default-seed", "-1"], ["--default-seed", "greater than or equal to 0"]),
+        (["--cb-max-memory-percent", "80"], ["--cb-max-memory-percent", "fraction (0-1)"]),
+        (["--cb-block-size", "2"], ["--cb-block-size", "greater than or equal to 4"]),
+        (["--force-default-model"], ["--force-default-model needs a --default-model", "leave"]),
+        (
+            ["--force-default-embedding-model", "--default-model", "a/b"],
+            ["--force-default-embedding-model needs a --default-embedding-model"],
+        ),
         (["--flexserv-token", ""], ["--flexserv-token", "is empty", "leave"]),
         (["--admin-token", "  "], ["--admin-token", "is empty", "leave"]),
         (["--admin-token", "a\nb"], ["--admin-token", "printable ASCII"]),
@@ -106,6 +119,21 @@ def test_a_bad_value_is_one_line_that_names_the_setting(flags: list[str], parts:
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_template_variables_are_a_json_object_and_a_switch_may_be_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLEXSERV_CHAT_TEMPLATE_KWARGS", '{"a": {"b": [1, null]}}')
+    monkeypatch.setenv("FLEXSERV_CB_USE_CUDA_GRAPH", "none")
+    settings = parse_settings([])
+    assert settings.chat_template_kwargs == {"a": {"b": [1, None]}}
+    assert settings.cb_use_cuda_graph is None
+    switches = [
+        parse_settings([flag]).cb_use_cuda_graph for flag in ("--cb-use-cuda-graph", "--no-cb-use-cuda-graph")
+    ]
+    assert switches == [True, False]
+    assert parse_settings(["--chat-template-kwargs", "none"]).chat_template_kwargs is None
 
 
 def test_a_bad_variable_is_named_as_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

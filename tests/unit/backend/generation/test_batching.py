@@ -5,6 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ from hf_transformers_backend.generation.engines import Engines
 from hf_transformers_backend.generation.events import Finish, TextDelta
 from hf_transformers_backend.generation.request import GenerationRequest, Sampling, TextPrompt
 from hf_transformers_backend.generation.sampling import build_generation_config
-from hf_transformers_backend.upstream.batching import CPU_PAGES, RowSampling
+from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.loader import Source
+from hf_transformers_backend.model_loader import ModelLoader
+from hf_transformers_backend.model_settings import LoadSettings
+from hf_transformers_backend.settings import load_settings
+from hf_transformers_backend.upstream.batch_pool import CPU_PAGES, PoolLimits, pool_limits
+from hf_transformers_backend.upstream.batching import RowSampling
 from hf_transformers_backend.upstream.served_model import Modality, ServedModel
 from transformers import GenerationConfig
 
@@ -32,9 +39,7 @@ class BatchingHouse(House):
 
     def __init__(self, served: ServedModel, max_queue: int = 64) -> None:
         super().__init__(served, max_queue)
-        self.engines = Engines(
-            max_queue=max_queue, default_max_tokens=None, metrics=self.metrics, batching=True
-        )
+        self.engines = Engines(max_queue=max_queue, metrics=self.metrics, pool=PoolLimits())
 
 
 @pytest.fixture
@@ -206,21 +211,52 @@ async def test_a_stop_in_the_middle_of_an_answer_is_an_error_to_its_reader(house
     assert house.leases[0].released.wait(5)
 
 
-async def test_a_dead_worker_is_a_503_and_the_next_load_serves(
+async def test_a_dead_worker_is_a_503_and_the_next_request_starts_it_anew(
     house: BatchingHouse, caplog: pytest.LogCaptureFixture
 ) -> None:
     house.model.fails_at = 3
     house.say("one two three")
     with pytest.raises(Unavailable) as first:
         await house.events(TextPrompt("x"))
-    with pytest.raises(Unavailable) as second:
-        await house.events(TextPrompt("x"))
-    assert (first.value.code, second.value.code) == ("batching_failed", "batching_failed")
-    assert all(lease.released.wait(5) for lease in house.leases)
+    assert first.value.code == "batching_failed"
     assert "a fault of ours" in caplog.text
+    house.model.fails_at = None
+    house.say("one two three")
+    assert text_of(await house.events(TextPrompt("x"))) == "one two three"
+    assert all(lease.released.wait(20) for lease in house.leases)
+    assert eventually(lambda: len(batch_threads()) == 1, 20)
+
+
+async def test_the_pool_counts_among_the_models_bytes_for_as_long_as_it_exists(house: BatchingHouse) -> None:
+    weights = house.served.bytes
+    await house.events(TextPrompt("x"), max_tokens=1)
+    tokens, layers, heads, size = CPU_PAGES * 256, 2, 2, 16
+    pool = tokens * 2 * layers * heads * size * 4
+    assert pool <= house.served.bytes - weights <= pool * 1.1
+    assert house.served.devices == {"cpu": house.served.bytes}
     house.served.resources.close()
-    with served_model(tiny_model(TOKENIZER), TOKENIZER) as loaded_again:
-        assert text_of(await BatchingHouse(loaded_again).events(TextPrompt("x"), max_tokens=5))
+    assert house.served.bytes == weights
+
+
+async def test_the_prompts_of_a_request_run_side_by_side_and_are_answered_in_order(
+    house: BatchingHouse,
+) -> None:
+    house.model.fails_at = None
+    prompts = [TextPrompt(text) for text in ("a", "bb", "ccc", "dddd")]
+    alone = [text_of(await house.events(prompt, max_tokens=24)) for prompt in prompts]
+    steps = house.model.step
+    served = house.request()
+    answer = await served.start(GenerationRequest(None, tuple(prompts), max_tokens=24))
+    texts = ["", "", "", ""]
+    order: list[int] = []
+    async for item in answer.events():
+        order.append(item.index)
+        if isinstance(item.event, TextDelta):
+            texts[item.index] += item.event.text
+    served.close()
+    assert (texts, order) == (alone, sorted(order))
+    assert house.model.step - steps < steps / 2
+    assert house.leases[-1].released.wait(20)
 
 
 @pytest.mark.parametrize("modality", [Modality.VLM, Modality.LLM])
@@ -256,3 +292,35 @@ async def idle(house: BatchingHouse) -> None:
         return before == seen[0]
 
     await asyncio.to_thread(eventually, stands, 10, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "on_cpu", "tokens"),
+    [
+        ({}, True, CPU_PAGES * 256),
+        ({}, False, 0),
+        ({"cb_num_blocks": 8}, False, 8 * 256),
+        ({"cb_num_blocks": 8, "cb_block_size": 32}, True, 8 * 32),
+        ({"cb_max_memory_percent": 0.1}, True, 0),
+    ],
+)
+def test_the_size_of_a_pool_is_known_before_the_load(
+    flags: dict[str, Any], on_cpu: bool, tokens: int
+) -> None:
+    limits = pool_limits(load_settings(continuous_batching=True, **flags))
+    assert limits is not None and limits.known_tokens(on_cpu=on_cpu) == tokens
+    assert pool_limits(load_settings(**flags)) is None
+
+
+def test_admission_counts_the_pool_of_a_batched_model(tmp_path: Path) -> None:
+    model = tiny_model(TOKENIZER)
+    model.save_pretrained(tmp_path)
+    source, settings = Source(tmp_path), LoadSettings()
+    chat, encoder = ModelIdentity(str(tmp_path)), ModelIdentity(str(tmp_path), "embedding")
+    plain, batching = ModelLoader("cpu"), ModelLoader("cpu", pool_tokens=1000)
+    weights = plain.needed_bytes(chat, source, settings)
+    assert weights == sum(p.numel() * 4 for p in model.parameters())
+    pool = 1000 * 2 * 2 * 2 * 16
+    assert batching.needed_bytes(chat, source, settings) == weights + 4 * pool
+    assert batching.needed_bytes(chat, source, LoadSettings(dtype="bfloat16")) == weights // 2 + 2 * pool
+    assert batching.needed_bytes(encoder, source, settings) == weights

@@ -76,7 +76,7 @@ class House:
     def __init__(self, served: ServedModel, max_queue: int = 64) -> None:
         self.served = served
         self.metrics = Metrics()
-        self.engines = Engines(max_queue=max_queue, default_max_tokens=None, metrics=self.metrics)
+        self.engines = Engines(max_queue=max_queue, metrics=self.metrics)
         self.leases: list[Lease] = []
         self.template_kwargs: dict[str, Any] = {}
 
@@ -297,7 +297,7 @@ async def test_a_request_that_waits_and_is_closed_never_runs(house: House) -> No
     house.served.executor.submit(gate.wait, 10)
     served = house.request()
     waiting = asyncio.create_task(served.start(GenerationRequest(None, (TextPrompt("a"),))))
-    while not (house.metrics.waiting_now and served._work):
+    while not (house.metrics.waiting_now and served._works):
         await asyncio.sleep(0.01)
     waiting.cancel()
     served.close()

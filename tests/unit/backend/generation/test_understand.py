@@ -9,7 +9,7 @@ from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.chat import understand_chat
 from hf_transformers_backend.generation.completion import understand_completion
 from hf_transformers_backend.generation.embedding import understand_embeddings
-from hf_transformers_backend.generation.request import ChatPrompt, TextPrompt, TokenPrompt
+from hf_transformers_backend.generation.request import ChatPrompt, InfillPrompt, TextPrompt, TokenPrompt
 from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.generation.transcription import understand_transcription
 
@@ -227,6 +227,13 @@ def test_completions_take_text_and_token_ids_one_or_many(prompt: Any, expected: 
     assert understand_completion({"prompt": prompt}).prompts == expected
 
 
+def test_a_suffix_makes_a_hole_to_fill_and_an_empty_one_does_not() -> None:
+    asked = understand_completion({"prompt": ["a", "b"], "suffix": "z"})
+    assert asked.prompts == (InfillPrompt("a", "z"), InfillPrompt("b", "z"))
+    for none in ("", None):
+        assert understand_completion({"prompt": "a", "suffix": none}).prompts == (TextPrompt("a"),)
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -237,7 +244,7 @@ def test_completions_take_text_and_token_ids_one_or_many(prompt: Any, expected: 
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": [-1]}, "prompt[0]"),
         ({"prompt": ["a"] * 129}, "prompt"),
-        ({"suffix": "x"}, "suffix"),
+        ({"prompt": [1, 2], "suffix": "x"}, "suffix"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": 0}, "logprobs"),
         ({"n": 3}, "n"),
