@@ -1,7 +1,6 @@
 """The operator's process: settings, one of everything, and kopf around it."""
 
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -14,11 +13,11 @@ from flexserv_operator.cluster import Cluster
 from flexserv_operator.config import Config, read_config
 from flexserv_operator.errors import BadSettings, NotServed
 from flexserv_operator.handlers import register
+from flexserv_operator.log_lines import configure_logging, last_words
 from flexserv_operator.metrics import Metrics
 from flexserv_operator.reconcile import Reconciler
 
 BAD_SETTINGS, NOT_SERVED = 2, 3
-CHATTY = ("httpx", "httpcore", "aiohttp.access", "kopf.activities", "kopf.objects")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,17 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     except BadSettings as error:
         print(f"flexserv-operator: bad settings\n{error}", file=sys.stderr)
         return BAD_SETTINGS
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    for name in CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    configure_logging(config.log_level, config.log_format)
     try:
         asyncio.run(operate(config))
     except NotServed as error:
-        print(f"flexserv-operator: {error}", file=sys.stderr)
+        last_words(f"flexserv-operator: {error}")
         return NOT_SERVED
     return 0
 

@@ -52,7 +52,7 @@ class ApiServer:
         try:
             async with _translated():
                 api = await kr8s.asyncio.api()
-        except (ValueError, KeyError, ApiServerError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, ApiServerError) as error:
             raise NotServed(
                 f"cannot log in to the API server: {error}; in a pod, mount its service account token,"
                 " elsewhere set KUBECONFIG"

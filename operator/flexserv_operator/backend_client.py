@@ -16,6 +16,7 @@ from flexserv_operator.inventory import Identity, Inventory
 
 MAX_ANSWER_BYTES = 8 * 2**20
 MAX_MESSAGE_CHARS = 300
+MAX_CODE_CHARS = 64
 _ENTRY = re.compile(r"models\[(\d{1,6})\]")
 
 
@@ -131,7 +132,14 @@ def _refusal(status: int, content: Any) -> BackendRefused:
     """An error answer, whatever is left of the contract in it."""
     error = content.get("error") if isinstance(content, dict) else None
     fields = error if isinstance(error, dict) else {}
-    message = str(fields.get("message") or "no message")[:MAX_MESSAGE_CHARS]
+    message = _plain(fields.get("message") or "no message", MAX_MESSAGE_CHARS)
     place = _ENTRY.match(str(fields.get("param")))
     entry = int(place[1]) if place else None
-    return BackendRefused(status, str(fields.get("code") or f"http_{status}"), message, entry)
+    return BackendRefused(
+        status, _plain(fields.get("code") or f"http_{status}", MAX_CODE_CHARS), message, entry
+    )
+
+
+def _plain(value: Any, longest: int) -> str:
+    """Text that every log, status and Event takes: JSON may bring halves of characters."""
+    return str(value)[:longest].encode("utf-8", "replace").decode()

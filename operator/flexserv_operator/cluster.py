@@ -5,13 +5,18 @@ whole is only
 used once it has been compared with a list straight from the API server; `compare` repairs both.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from flexserv_operator.claims import merge
 from flexserv_operator.desired import Desired, Model, read_model
+from flexserv_operator.pods import Pod, Service
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 KINDS = ("flexservmodels", "pods", "services")
 
 
@@ -21,41 +26,6 @@ class Index(Protocol):
     def __iter__(self) -> Any: ...
     def __contains__(self, key: object) -> bool: ...
     def __getitem__(self, key: str) -> Collection[Any]: ...
-
-
-@dataclass(frozen=True)
-class Service:
-    """A Service, as far as it finds pods."""
-
-    name: str
-    selector: Mapping[str, str]
-    target_port: int | str
-
-
-@dataclass(frozen=True)
-class Pod:
-    """A pod, as far as the operator cares; two equal values mean that nothing of interest changed."""
-
-    name: str
-    uid: str
-    address: str | None
-    labels: Mapping[str, str]
-    ports: Mapping[str, int]
-    containers: tuple[str, ...]
-    """The ids of the running containers: another one means a restart."""
-    ready: bool
-    oom_killed: bool
-    gone: bool
-    """Failed, finished or terminating."""
-
-    def url(self, service: Service) -> str | None:
-        """Where the backend in this pod listens; None while it has no address or no such port."""
-        target = service.target_port
-        port = target if isinstance(target, int) else self.ports.get(target)
-        if self.address is None or port is None:
-            return None
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{port}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +86,7 @@ class Cluster:
                 foreign.append(model.uid)
                 if model.backend and model.backend not in services:
                     strays.append(model)
+        foreign += self._unreadable("flexservmodels")
         pods = [pod for pod in self._values("pods") if service and _selects(service, pod)]
         return View(
             desired=merge(self.namespace, ours, foreign),
@@ -132,50 +103,30 @@ class Cluster:
         index = self._indexes[kind]
         for uid in list(index):
             if uid not in self._ghosts:
-                yield from index[uid]
+                yield from (value for value in index[uid] if value is not None)
+
+    def _unreadable(self, kind: str) -> list[str]:
+        """The uids of objects that could not be read: what they claim is unknown, and nothing of theirs is
+        touched."""
+        index = self._indexes[kind]
+        return [uid for uid in list(index) if None in list(index[uid])]
 
 
 def _selects(service: Service, pod: Pod) -> bool:
     return not pod.gone and bool(service.selector) and service.selector.items() <= pod.labels.items()
 
 
+def readable(read: Callable[[Mapping[str, Any]], T], body: Mapping[str, Any]) -> T | None:
+    """What `read` makes of an object; None for one that breaks its schema, so that it stops nobody else."""
+    try:
+        return read(body)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        metadata = body.get("metadata") or {}
+        logger.error("cannot read %s %s: %r", body.get("kind"), metadata.get("name"), error)
+        return None
+
+
 def read_listed(body: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
     """The value of a FlexServModel, and its status beside it: the operator's own writes change only the
     latter."""
     return read_model(body), body.get("status") or {}
-
-
-def read_service(body: Mapping[str, Any]) -> Service:
-    """The value of a Service; of several ports the one called http, else the first."""
-    spec = body["spec"]
-    ports = spec.get("ports") or [{"port": 80}]
-    port = next((port for port in ports if port.get("name") == "http"), ports[0])
-    return Service(
-        body["metadata"]["name"], dict(spec.get("selector") or {}), port.get("targetPort") or port["port"]
-    )
-
-
-def read_pod(body: Mapping[str, Any]) -> Pod:
-    """The value of a pod."""
-    meta, status = body["metadata"], body.get("status") or {}
-    containers = status.get("containerStatuses") or []
-    last = [(container.get("lastState") or {}).get("terminated") or {} for container in containers]
-    return Pod(
-        name=meta["name"],
-        uid=meta["uid"],
-        address=status.get("podIP"),
-        labels=dict(meta.get("labels") or {}),
-        ports={
-            port["name"]: port["containerPort"]
-            for container in body["spec"].get("containers") or []
-            for port in container.get("ports") or []
-            if "name" in port
-        },
-        containers=tuple(container.get("containerID") or "" for container in containers),
-        ready=any(
-            condition["type"] == "Ready" and condition["status"] == "True"
-            for condition in status.get("conditions") or []
-        ),
-        oom_killed=any(ended.get("reason") == "OOMKilled" for ended in last),
-        gone="deletionTimestamp" in meta or status.get("phase") in ("Failed", "Succeeded"),
-    )

@@ -41,6 +41,10 @@ class Config(BaseSettings):
         True,
         description="also handle FlexServModels without spec.backendRef; on one operator per namespace only",
     )
+    shared_cache: bool = Field(
+        False,
+        description="the backend's pods share one cache of files: one fetches a model first, the others wait",
+    )
     admin_token_file: Path | None = Field(
         None, description="file with the backend's admin token, read again for every call"
     )
@@ -57,6 +61,9 @@ class Config(BaseSettings):
     metrics_port: int = Field(9090, ge=1, le=65535, description="port of /metrics")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least that is logged"
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="form of the log: text, or json with one object per line"
     )
 
 

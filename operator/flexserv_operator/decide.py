@@ -5,74 +5,22 @@ The plan's order matters: the declared list first (so that no request brings bac
 unloads, then at most one load, then `synced`.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 
 from flexserv_operator.backoff import NOT_FAILURES, Attempt, after_failure
 from flexserv_operator.desired import Claim, Desired
+from flexserv_operator.fetching import NOBODY
 from flexserv_operator.inventory import Identity, Inventory
+from flexserv_operator.plans import Action, Declare, Load, Memory, Plan, Refusal, Sync
 from flexserv_operator.quarantine import NONE, Crash
 from flexserv_operator.replica import Replica, look
-from flexserv_operator.unloads import Disown, Unload, garbage, make_room, overdue
+from flexserv_operator.tallies import tally
+from flexserv_operator.unloads import Unload, garbage, make_room, overdue
 
 REFUSED = "refused"
 """Stands for the load_id of a load that the pod refused outright; its inventory may list the refusal as
 well."""
-
-
-@dataclass(frozen=True)
-class Declare:
-    """Post the declared list."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """Start the load of one model."""
-
-    claim: Claim
-
-
-@dataclass(frozen=True)
-class Sync:
-    """Tell the pod that everything it should have at its start is in, or has failed."""
-
-
-Action = Declare | Unload | Disown | Load | Sync
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A claim with settings that the pod does not take, and why."""
-
-    claim: Claim
-    message: str
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What the operator remembers of one pod between cycles. It may be lost: then failures are counted
-    anew."""
-
-    instance: str = ""
-    in_weights: frozenset[Identity] = frozenset()
-    """Models whose weights were being loaded at the last look."""
-    attempts: Mapping[Identity, Attempt] = field(default_factory=dict)
-    applied: Mapping[Identity, str] = field(default_factory=dict)
-    """Claims (by load_key) that the pod says it fulfills, although its inventory names other load-time
-    settings."""
-    refusals: Mapping[Identity, Refusal] = field(default_factory=dict)
-    """Models that are left out of the pod's list: with one of them in it, the pod refuses all of it."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do on the pod, what it looks like meanwhile, and what to remember."""
-
-    actions: tuple[Action, ...]
-    replicas: Mapping[Identity, Replica]
-    memory: Memory
-    crashes: Mapping[Identity, Crash]
-    """Deaths of the pod's container during a load that no quarantine record knows yet."""
 
 
 def plan(
@@ -82,15 +30,16 @@ def plan(
     memory: Memory,
     now: float,
     oom_killed: bool = False,
+    elsewhere: Mapping[Identity, str] = NOBODY,
 ) -> Plan:
     """Decide for one pod.
 
     `declared_hash` is the hash of the list that the pod should have; `oom_killed` says that the pod's last
-    container
-    ended for want of memory.
+    container ended for want of memory; `elsewhere` names models that this pod must not load for now, and why.
     """
     crashes = _crashes(desired, inventory, memory, oom_killed)
     attempts = _learn(desired, inventory, memory, now)
+    tallies = tally(desired.claims, inventory, memory.tallies)
     timeouts, attempts = overdue(desired, inventory, attempts, now)
     room, attempts = make_room(desired, inventory, memory.attempts, attempts, now)
     unloads = (*garbage(desired, inventory), *timeouts, *room)
@@ -104,13 +53,17 @@ def plan(
             now,
             leaving=claim.identity in leaving,
             died=claim.identity in crashes,
+            pressed=tallies.get(claim.identity),
             applied=memory.applied.get(claim.identity) == claim.load_key,
             refusal=memory.refusals[claim.identity].message if claim.identity in memory.refusals else None,
         )
         for claim in desired.claims
     }
+    for identity, why in elsewhere.items():
+        if identity in replicas and replicas[identity].state == "Pending":
+            replicas[identity] = replace(replicas[identity], reason="WaitingForFiles", message=why)
     refuses = inventory.pressure is not None and inventory.pressure.refuses_work
-    load = None if refuses else _next_load(desired.claims, replicas)
+    load = None if refuses else _next_load(desired.claims, replicas, elsewhere)
     if load is not None:
         waiting = replicas[load.claim.identity]
         replicas[load.claim.identity] = replace(
@@ -134,6 +87,7 @@ def plan(
             instance=inventory.instance_id,
             in_weights=frozenset(load.identity for load in inventory.loading if load.stage == "weights"),
             attempts=attempts,
+            tallies=tallies,
         ),
         crashes=crashes,
     )
@@ -213,10 +167,16 @@ def _learn(desired: Desired, inventory: Inventory, memory: Memory, now: float) -
     return attempts
 
 
-def _next_load(claims: Iterable[Claim], replicas: Mapping[Identity, Replica]) -> Load | None:
+def _next_load(
+    claims: Iterable[Claim], replicas: Mapping[Identity, Replica], elsewhere: Container[Identity]
+) -> Load | None:
     """The most important model that waits, the oldest among equals, unless a pinned one is loading
     already."""
     if any(claim.pinned and replicas[claim.identity].state == "Loading" for claim in claims):
         return None
-    waiting = [claim for claim in claims if replicas[claim.identity].state == "Pending"]
+    waiting = [
+        claim
+        for claim in claims
+        if replicas[claim.identity].state == "Pending" and claim.identity not in elsewhere
+    ]
     return Load(max(waiting, key=lambda claim: claim.priority)) if waiting else None

@@ -9,6 +9,14 @@ from typing import Any
 from flexserv_operator.inventory import Identity, Kind
 from flexserv_operator.quarantine import Quarantine
 
+LOAD_TIME = {
+    "dtype": "dtype",
+    "quantization": "quantization",
+    "attn_implementation": "attnImplementation",
+    "trust_remote_code": "trustRemoteCode",
+}
+"""The backend's names of the load-time settings, and those of the FlexServModel."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -27,8 +35,7 @@ class Model:
     idle_timeout: int | None = None
     load_timeout: int = 1800
     load_settings: Mapping[str, Any] = field(default_factory=dict)
-    """What a change of needs a new load for: dtype, quantization, attn_implementation, trust_remote_code;
-    set ones only."""
+    """What a change of needs a new load for, by the backend's names; set ones only."""
     chat_template_kwargs: Mapping[str, Any] | None = None
 
     @property
@@ -62,9 +69,8 @@ class Claim:
     def request(self) -> dict[str, Any]:
         """The claim in the backend's words: the body of POST models/load, and an entry of the declared list.
 
-        Live settings are always in it, so that one that was removed goes back to its default; load-time
-        settings
-        that are not set are left to the backend.
+        All settings are always in it, so that one that was removed from the FlexServModel goes back to its
+        default, which for a load-time setting is the backend's own.
         """
         return {
             "model_id": self.identity.model_id,
@@ -76,7 +82,7 @@ class Claim:
             "priority": self.priority,
             "idle_timeout_seconds": self.idle_timeout,
             "chat_template_kwargs": dict(self.chat_template_kwargs or {}),
-            **self.load_settings,
+            **{name: self.load_settings.get(name) for name in LOAD_TIME},
         }
 
 
@@ -117,7 +123,7 @@ class Desired:
             entry = claim.request()
             record = self.blocked(claim.identity, now)
             if record is not None:
-                entry["blocked_until"] = record.status()["until"]
+                entry["blocked_until"] = record.until_time
             entries.append(entry)
         canonical = json.dumps(entries, sort_keys=True, separators=(",", ":"))
         return {"models": entries, "hash": hashlib.sha256(canonical.encode()).hexdigest()}
@@ -128,15 +134,6 @@ def read_model(body: Mapping[str, Any]) -> Model:
     defaults)."""
     meta, spec = body["metadata"], body["spec"]
     kind: Kind = "embedding" if spec.get("kind") == "Embedding" else "serve"
-    load_time = {
-        "dtype": spec.get("dtype"),
-        "quantization": spec.get("quantization"),
-        "attn_implementation": spec.get("attnImplementation"),
-        "trust_remote_code": spec.get("trustRemoteCode"),
-    }
-    load_settings = {key: value for key, value in load_time.items() if value is not None}
-    if load_settings.get("quantization") == "none":
-        load_settings["quantization"] = None
     return Model(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -150,6 +147,6 @@ def read_model(body: Mapping[str, Any]) -> Model:
         priority=spec.get("priority", 0),
         idle_timeout=spec.get("idleTimeoutSeconds"),
         load_timeout=spec.get("loadTimeoutSeconds", 1800),
-        load_settings=load_settings,
+        load_settings={name: spec[key] for name, key in LOAD_TIME.items() if spec.get(key) is not None},
         chat_template_kwargs=spec.get("chatTemplateKwargs"),
     )

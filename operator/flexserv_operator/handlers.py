@@ -7,7 +7,8 @@ from typing import Any
 import kopf
 
 from flexserv_operator.api_server import PLURAL, ApiServer
-from flexserv_operator.cluster import KINDS, Cluster, read_listed, read_pod, read_service
+from flexserv_operator.cluster import KINDS, Cluster, read_listed, readable
+from flexserv_operator.pods import read_pod, read_service
 from flexserv_operator.reconcile import Reconciler
 
 GROUP, VERSION = "flexserv.io", "v1alpha1"
@@ -21,15 +22,15 @@ def register(
 
     @kopf.index(GROUP, VERSION, PLURAL, registry=registry, id=PLURAL)
     async def flexservmodels(body: kopf.Body, uid: str, **_: Any) -> dict[str, Any]:
-        return {uid: read_listed(body)}
+        return {uid: readable(read_listed, body)}
 
     @kopf.index("v1", "pods", registry=registry, id="pods")
     async def pods(body: kopf.Body, uid: str, **_: Any) -> dict[str, Any]:
-        return {uid: read_pod(body)}
+        return {uid: readable(read_pod, body)}
 
     @kopf.index("v1", "services", registry=registry, id="services")
     async def services(body: kopf.Body, uid: str, **_: Any) -> dict[str, Any]:
-        return {uid: read_service(body)}
+        return {uid: readable(read_service, body)}
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry, id="changed")
     @kopf.on.event("v1", "pods", registry=registry, id="changed")

@@ -14,13 +14,18 @@ _TIMES = TypeAdapter(AwareDatetime)
 
 def _seconds(value: Any) -> Any:
     """RFC 3339 as seconds of the epoch; a number is that already."""
-    return _TIMES.validate_python(value).timestamp() if isinstance(value, str) else value
+    try:
+        return _TIMES.validate_python(value).timestamp() if isinstance(value, str) else value
+    except OverflowError as error:
+        raise ValueError("no such time") from error
 
 
-Timestamp = Annotated[float, BeforeValidator(_seconds)]
-"""A point in time, in seconds of the epoch."""
+Timestamp = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
+"""A point in time up to the year 9999, in seconds of the epoch."""
 
 Bytes = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Tally = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Identity(NamedTuple):
@@ -58,6 +63,9 @@ class Resident(Named):
     default: bool = False
     bytes: Bytes | None = None
     settings: dict[str, Any] | None = None
+    """The load-time settings in force."""
+    requested_settings: dict[str, Any] | None = None
+    """Those of them that were asked for by name; None from a backend that does not tell."""
     last_used_at: Timestamp | None = None
 
 
@@ -67,8 +75,8 @@ class Loading(Named):
     owner: str | None = None
     load_id: str
     stage: Literal["queued", "download", "weights"]
-    done: float | None = None
-    total: float | None = None
+    done: Amount | None = None
+    total: Amount | None = None
     started_at: Timestamp | None = None
 
     @property
@@ -96,7 +104,7 @@ class Eviction(Named):
     reason: Literal["idle", "manual", "memory", "room", "replaced", "shutdown"]
     seq: int
     at: Timestamp
-    count: int = 1
+    count: Tally = 1
 
 
 class Pressure(_Answer):

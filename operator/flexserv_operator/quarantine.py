@@ -5,7 +5,7 @@ The record lives in the status of the FlexServModel, so that it outlives the ope
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,8 @@ class Quarantine:
     until: float
     reason: str
     instances: tuple[str, ...]
+    generation: int | None = None
+    """The generation of the FlexServModel whose status the record was read from."""
 
     def after(self, crash: Crash, now: float) -> "Quarantine":
         """The record after a death that is not in it yet; one that is in it changes nothing."""
@@ -41,11 +43,21 @@ class Quarantine:
         instances = (*self.instances, crash.instance)[-REMEMBERED:]
         return Quarantine(count, now + QUARANTINE.wait(count), crash.reason, instances)
 
-    def status(self) -> dict[str, Any]:
-        """The record as status.quarantine has it."""
+    def lifted(self, now: float) -> "Quarantine":
+        """The record after an edit: worth a try at once, and the count goes on if that ends badly too."""
+        return replace(self, until=min(self.until, now))
+
+    @property
+    def until_time(self) -> str:
+        """`until` in RFC 3339."""
+        return datetime.fromtimestamp(self.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def status(self, generation: int) -> dict[str, Any]:
+        """The record as status.quarantine of a FlexServModel of that generation has it."""
         return {
             "count": self.count,
-            "until": datetime.fromtimestamp(self.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "observedGeneration": generation,
+            "until": self.until_time,
             "reason": self.reason,
             "instances": list(self.instances),
         }
@@ -63,6 +75,7 @@ def read(status: Mapping[str, Any]) -> Quarantine | None:
             datetime.fromisoformat(record["until"]).timestamp(),
             str(record["reason"]),
             tuple(map(str, record["instances"])),
+            record.get("observedGeneration"),
         )
     except (TypeError, KeyError, ValueError):
         return None
@@ -73,21 +86,28 @@ class Ward:
 
     def __init__(self) -> None:
         self.records: dict[Identity, Quarantine] = {}
-        self._seen: set[str] = set()
+        self._generations: dict[str, int] = {}
 
-    def admit(self, known: Iterable[tuple[str, Identity, Mapping[str, Any]]]) -> None:
-        """Take over the records in statuses, by uid and model, and forget models that are not among them.
+    def admit(self, known: Iterable[tuple[str, int, Identity, Mapping[str, Any]]], now: float) -> None:
+        """Take over the records in statuses, by uid, generation and model, forget models that are not among
+        them, and lift the quarantine of those that were edited.
 
         A status is read once, at first sight: from then on it lags behind what is here.
         """
-        uids, claimed = set(), set()
-        for uid, identity, status in known:
-            uids.add(uid)
+        generations: dict[str, int] = {}
+        claimed, edited = set(), set()
+        for uid, generation, identity, status in known:
             claimed.add(identity)
-            record = read(status) if uid not in self._seen else None
+            generations[uid] = generation
+            record = read(status) if uid not in self._generations else None
             if record and record.count > self.records.get(identity, NONE).count:
                 self.records[identity] = record
-        self._seen = uids
+            before = record.generation if record else self._generations.get(uid)
+            if before not in (None, generation):
+                edited.add(identity)
+        self._generations = generations
+        for identity in edited & self.records.keys():
+            self.records[identity] = self.records[identity].lifted(now)
         self.records = {identity: record for identity, record in self.records.items() if identity in claimed}
 
     def note(self, identity: Identity, crash: Crash, now: float) -> bool:

@@ -11,26 +11,26 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from flexserv_operator.api_server import GROUP_VERSION, ApiServer
+from flexserv_operator.api_server import ApiServer
 from flexserv_operator.backend_client import BackendClient
-from flexserv_operator.backoff import Pace
-from flexserv_operator.cluster import KINDS, Cluster, View
+from flexserv_operator.census import Census
+from flexserv_operator.cluster import Cluster, View
 from flexserv_operator.config import Config
 from flexserv_operator.desired import Desired
-from flexserv_operator.errors import ApiServerError
-from flexserv_operator.lanes import Lane, Visitor
+from flexserv_operator.fetching import Fetches
+from flexserv_operator.lanes import Lane
 from flexserv_operator.metrics import Metrics
+from flexserv_operator.plans import Memory
 from flexserv_operator.quarantine import Ward
-from flexserv_operator.replica import unreachable
 from flexserv_operator.report import Reporter, compose
+from flexserv_operator.silence import silence
+from flexserv_operator.tallies import read
+from flexserv_operator.visits import Visitor
 
 logger = logging.getLogger(__name__)
 
 DEBOUNCE_S = 0.05
 VISIT_WAIT_S = 0.5
-COMPARE_PERIOD_S = 300
-INCOMPLETE = Pace(0.2, 10)
-"""How soon lists are asked for again that failed, or that the indexes do not hold yet."""
 STALE_BEATS = 6
 """Ticks without a whole cycle after which the loop counts as dead."""
 
@@ -43,11 +43,12 @@ class Reconciler:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._api = api
         self._client = client
         self._metrics = metrics
-        self._visitor = Visitor(client, metrics, config.tick_seconds, time.time)
+        fetches = Fetches() if config.shared_cache else None
+        self._visitor = Visitor(client, metrics, config.tick_seconds, time.time, fetches)
         self._reporter = Reporter(api, metrics, time.time)
+        self._census = Census(cluster, api)
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._lanes: dict[str, Lane] = {}
@@ -55,14 +56,12 @@ class Reconciler:
         self._ward = Ward()
         self._reported: object = None
         self._gathering = False
-        self._compare_at = 0.0
-        self._vain_compares = 0
         self._last_beat = time.monotonic()
 
     def mark_dirty(self, *, listed_anew: bool = False) -> None:
         """Something changed. `listed_anew`: a watch began anew and may have missed deletions."""
         if listed_anew:
-            self._compare_at = 0.0
+            self._census.hurry()
         self._dirty.set()
 
     def start(self) -> None:
@@ -100,7 +99,9 @@ class Reconciler:
                 self._last_beat = time.monotonic()
                 self._metrics.last_cycle.set_to_current_time()
             try:
-                await asyncio.wait_for(self._dirty.wait(), pause)
+                # Not wait_for: in Python 3.11 it swallows the end of the loop if both come at once.
+                async with asyncio.timeout(pause):
+                    await self._dirty.wait()
                 await asyncio.sleep(DEBOUNCE_S)
             except TimeoutError:
                 pass
@@ -108,10 +109,10 @@ class Reconciler:
 
     async def _cycle(self) -> float:
         """One round; returns after how many seconds the next one is due."""
-        if time.time() >= self._compare_at:
-            await self._compare()
+        if time.time() >= self._census.due_at and await self._census.take():
+            self._reported = None  # once in a while, what somebody else wrote into a status is put right
         if not self._cluster.complete:
-            return max(self._compare_at - time.time(), DEBOUNCE_S)
+            return max(self._census.due_at - time.time(), DEBOUNCE_S)
         view = self._stable(self._cluster.view())
         await self._visit(view)
         self._update_ward(view.desired)
@@ -119,33 +120,12 @@ class Reconciler:
         due = min((lane.due for lane in self._lanes.values() if not lane.busy), default=float("inf"))
         return min(max(due - time.time(), DEBOUNCE_S), self._config.tick_seconds)
 
-    async def _compare(self) -> None:
-        """Check the indexes against lists straight from the API server."""
-        known = self._cluster.known()
-        listed: set[str] = set()
-        try:
-            for kind in KINDS:
-                listed |= await self._api.uids(kind, GROUP_VERSION if kind == "flexservmodels" else "v1")
-        except ApiServerError as error:
-            logger.warning("cannot list: %s", error)
-            self._compare_soon()
-            return
-        self._cluster.compare(known, listed)
-        if not self._cluster.complete:
-            self._compare_soon()
-        else:
-            self._compare_at, self._vain_compares = time.time() + COMPARE_PERIOD_S, 0
-            self._reported = None  # once in a while, what somebody else wrote into a status is put right
-
-    def _compare_soon(self) -> None:
-        self._vain_compares += 1
-        self._compare_at = time.time() + INCOMPLETE.wait(self._vain_compares)
-
     def _stable(self, view: View) -> View:
         """The view with quarantines, and with the same `desired` object as before if nothing in it
         changed."""
         models = view.desired.models.values()
-        self._ward.admit((model.uid, model.identity, view.statuses[model.uid]) for model in models)
+        known = ((model.uid, model.generation, model.identity, view.statuses[model.uid]) for model in models)
+        self._ward.admit(known, time.time())
         self._metrics.quarantined.set(len(self._ward.records))
         desired = replace(view.desired, quarantines=dict(self._ward.records))
         if desired != self._desired:
@@ -157,12 +137,18 @@ class Reconciler:
         pods = {pod.uid: pod for pod in view.pods}
         for uid in self._lanes.keys() - pods.keys():
             lane = self._lanes.pop(uid)
+            self._visitor.forget(lane)
             if lane.visit:
                 lane.visit.cancel()
+        for uid in pods.keys() - self._lanes.keys():
+            evictions = ((model.identity, view.statuses[model.uid]) for model in view.desired.models.values())
+            tallies = read(pods[uid].name, evictions)
+            self._lanes[uid] = Lane(pods[uid], memory=Memory(tallies=tallies))
+            self._visitor.expect(self._lanes[uid])
         now = time.time()
         declaration: dict[str, Any] | None = None
         for uid, pod in pods.items():
-            lane = self._lanes.setdefault(uid, Lane(pod))
+            lane = self._lanes[uid]
             changed = lane.pod != pod or lane.asked is not view.desired
             # Before the next look, the deaths that the last one found have to be on record.
             if lane.busy or lane.crashes or not (changed or now >= lane.due):
@@ -171,8 +157,9 @@ class Reconciler:
             lane.pod, lane.asked, lane.due = pod, view.desired, now + self._config.tick_seconds
             url = pod.url(view.service) if view.service else None
             if url is None:
-                lane.silence = unreachable(
-                    "BackendUnreachable", "the pod has no address yet, or not the Service's port"
+                self._visitor.forget(lane)
+                lane.silence = silence(
+                    pod, "BackendUnreachable", "the pod has no address yet, or not the Service's port"
                 )
             else:
                 declaration = declaration or view.desired.declaration(now)
@@ -212,7 +199,7 @@ class Reconciler:
         ground = (
             view,
             dict(self._ward.records),
-            [(lane.pod.name, lane.replicas, lane.seen, lane.silence) for lane in lanes],
+            [(lane.pod.name, lane.replicas, lane.seen, lane.silence, lane.awaited) for lane in lanes],
         )
         if ground == self._reported:
             return

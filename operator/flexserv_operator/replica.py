@@ -7,8 +7,11 @@ from typing import Literal
 from flexserv_operator.backoff import COOL_DOWN, NOT_FAILURES, Attempt, reason_of
 from flexserv_operator.desired import Claim, Desired
 from flexserv_operator.inventory import Eviction, Inventory, Resident
+from flexserv_operator.tallies import Tally
 
 State = Literal["Pending", "Loading", "Loaded", "Standby", "Evicted", "Failed", "Unreachable"]
+
+STARTING = "BackendStarting"
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,11 @@ class Replica:
     resident: bool = False
     commit: str | None = None
     eviction: Eviction | None = None
+
+    @property
+    def starting(self) -> bool:
+        """The pod cannot be asked yet."""
+        return self.reason == STARTING
 
     @property
     def settled(self) -> bool:
@@ -42,14 +50,19 @@ def look(
     *,
     leaving: bool,
     died: bool,
+    pressed: Tally | None,
     applied: bool,
     refusal: str | None = None,
 ) -> Replica:
-    """What the model is on this pod, before the plan is carried out; `refusal` is why its settings are not
-    taken there."""
+    """What the model is on this pod, before the plan is carried out.
+
+    `pressed` is how often memory pressure took it, `refusal` is why its settings are not taken there.
+    """
     identity = claim.identity
     resident, load = inventory.residents.get(identity), inventory.loads.get(identity)
     eviction = inventory.evictions.get(identity)
+    if eviction and eviction.reason == "memory" and pressed:
+        eviction = eviction.model_copy(update={"count": pressed.count})
     commit = resident.commit if resident else None
     if (
         resident
@@ -99,9 +112,12 @@ def look(
 
 def _differs(claim: Claim, resident: Resident) -> bool:
     """Whether the model in memory was loaded with other load-time settings than those asked for."""
+    requested = resident.requested_settings
+    if requested is not None:
+        return {key: value for key, value in requested.items() if value is not None} != claim.load_settings
     settings = resident.settings or {}
     return any(
-        key in settings and settings[key] != value
+        key in settings and (settings[key] or "none") != (value or "none")
         for key, value in claim.load_settings.items()
         if value != "auto"
     )

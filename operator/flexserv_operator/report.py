@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from flexserv_operator.api_server import ApiServer
+from flexserv_operator.changes import merge_patch, transition, worth_writing
 from flexserv_operator.cluster import View
 from flexserv_operator.desired import Model
 from flexserv_operator.errors import ApiServerError, ApiServerUnreachable, ObjectChanged, ObjectGone
 from flexserv_operator.inventory import Identity
 from flexserv_operator.lanes import Lane
-from flexserv_operator.metrics import Metrics
+from flexserv_operator.metrics import Metrics, ShownModel
 from flexserv_operator.quarantine import Quarantine
-from flexserv_operator.status import build, merge_patch, transition, worth_writing
+from flexserv_operator.status import build
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,10 @@ def compose(
             continue
         replicas = {lane.pod.name: lane.replica(claim.identity) for lane in by_name} if claim else {}
         record = records.get(model.identity)
-        status = build(model, before, claim, service, replicas, now, problem=problem, quarantine=record)
+        pods = len(by_name) if view.service else 0
+        status = build(
+            model, before, claim, service, replicas, now, problem=problem, quarantine=record, pods=pods
+        )
         reports.append(Report(model, before, status))
     for model in view.strays:
         before, name = latest(model.uid, view.statuses[model.uid]), model.backend or ""
@@ -69,6 +73,12 @@ def compose(
         )
         reports.append(Report(model, before, build(model, before, None, name, {}, now, problem=problem)))
     return reports
+
+
+def _shown(report: Report) -> ShownModel:
+    status = report.status
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+    return ShownModel(report.model.name, report.model.pinned, status.get("phase", "Pending"), ready)
 
 
 class Reporter:
@@ -93,7 +103,7 @@ class Reporter:
         While the API server is away this takes as long as one write, however many there are to do.
         """
         self._away = False
-        self._metrics.show_phases(report.status.get("phase", "Pending") for report in reports)
+        self._metrics.show_models(map(_shown, reports))
         present = {report.model.uid for report in reports}
         self._written = {uid: entry for uid, entry in self._written.items() if uid in present}
         changed = [report for report in reports if report.before != report.status]

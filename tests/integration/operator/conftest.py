@@ -1,13 +1,15 @@
 """One API server for all tests of the operator, and a namespace of its own for each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.support.control_plane import ControlPlane, control_plane, free_port
-from tests.support.fake_backend import fleet
+from tests.support.fake_fleet import fleet
+from tests.support.operator_nursery import Nursery, nursery
 from tests.support.operator_world import OPERATOR_TOKEN, OPERATOR_USER, World
 
 CRD = Path(__file__).parents[3] / "charts" / "flexserv" / "files" / "flexservmodel-crd.yaml"
@@ -23,15 +25,33 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.fixture(scope="session")
+def operators() -> Iterator[Nursery]:
+    """Where operators come from."""
+    with nursery() as started:
+        yield started
+
+
 @pytest.fixture
-def world(plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    """An empty namespace with the backend's Service. Operators that the test leaves running are stopped."""
-    with fleet(free_port()) as backends:
-        world = World(plane, f"test-{next(_numbers)}", backends, tmp_path)
-        try:
-            yield world
-        finally:
+def make_world(plane: ControlPlane, operators: Nursery, tmp_path: Path) -> Iterator[Callable[[], World]]:
+    """Makes empty namespaces with the backend's Service. Operators that the test leaves running are
+    stopped."""
+    worlds: list[World] = []
+    with ExitStack() as stack:
+
+        def make() -> World:
+            backends = stack.enter_context(fleet(free_port()))
+            worlds.append(World(plane, f"test-{next(_numbers)}", backends, tmp_path, operators))
+            return worlds[-1]
+
+        yield make
+        for world in worlds:
             world.stop_operators()
-            log = tmp_path / "operator.log"
-            if log.exists():
-                print(log.read_text()[-8000:])
+    for log in sorted(tmp_path.glob("operator*.log")):
+        print(log.read_text()[-8000:])
+
+
+@pytest.fixture
+def world(make_world: Callable[[], World]) -> World:
+    """An empty namespace with the backend's Service."""
+    return make_world()

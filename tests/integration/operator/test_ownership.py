@@ -1,6 +1,7 @@
 """Whose a model is: through deletions, restarts of the operator, and several FlexServModels or operators."""
 
 import signal
+from collections.abc import Callable
 
 from tests.support.operator_world import World
 
@@ -13,7 +14,7 @@ def test_an_operator_that_was_away_rebuilds_everything_from_what_it_finds(world:
     first = world.start_operator(**FAST)
     for name in ("stays", "goes"):
         world.apply(name, model=f"org/{name}")
-        world.reaches(name, "Loaded", timeout=20)
+        world.reaches(name, "Loaded")
     backend._start(("serve", "org/of-somebody-else", None), {})
     first.stop(signal.SIGKILL)
 
@@ -21,7 +22,7 @@ def test_an_operator_that_was_away_rebuilds_everything_from_what_it_finds(world:
     world.apply("new", model="org/new")
     loads = len(backend.posts("models/load"))
     world.start_operator(**FAST)
-    world.reaches("new", "Loaded", timeout=20)
+    world.reaches("new", "Loaded")
     world.soon(lambda: backend.resident_ids() == ["org/new", "org/of-somebody-else", "org/stays"])
     assert [call.body["model_id"] for call in backend.posts("models/load")[loads:]] == ["org/new"]
 
@@ -31,7 +32,7 @@ def test_the_last_flexservmodel_of_a_model_takes_it_along(world: World):
     world.start_operator(**FAST)
     world.apply("one", model="org/chat", residency="OnDemand")
     world.apply("two", model="org/chat", priority=5)
-    world.reaches("one", "Loaded", timeout=20)
+    world.reaches("one", "Loaded")
     world.reaches("two", "Loaded")
     (settings,) = backend.residents.values()
     assert (settings["pin"], settings["priority"]) == (True, 5)
@@ -47,7 +48,7 @@ def test_the_younger_of_two_in_conflict_takes_over_when_the_older_goes(world: Wo
     backend = world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("a-older", model="org/one", servedName="chat")
-    world.reaches("a-older", "Loaded", timeout=20)
+    world.reaches("a-older", "Loaded")
     world.apply("b-younger", model="org/two", servedName="chat")
     world.reaches("b-younger", "Failed", "Conflict")
     assert "a-older" in world.condition("b-younger", "Stalled")["message"]
@@ -63,7 +64,7 @@ def test_a_service_that_does_not_exist_is_named_until_it_does(world: World):
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
     world.apply("stray", model="org/stray", backendRef={"name": "nowhere"})
-    world.reaches("chat", "Pending", "BackendNotFound", timeout=20)
+    world.reaches("chat", "Pending", "BackendNotFound")
     assert "nowhere" in world.reaches("stray", "Pending", "BackendNotFound")["conditions"][0]["message"]
     world.create_service()
     world.reaches("chat", "Loaded")
@@ -79,9 +80,52 @@ def test_two_operators_in_one_namespace_each_have_their_own_backend(world: World
     world.start_operator(backend_service="other", adopt_unreferenced="false", **FAST)
     world.apply("mine", model="org/mine")
     world.apply("theirs", model="org/theirs", backendRef={"name": "other"})
-    world.reaches("mine", "Loaded", timeout=20)
-    assert world.reaches("theirs", "Loaded", timeout=20)["backend"] == "other"
+    world.reaches("mine", "Loaded")
+    assert world.reaches("theirs", "Loaded")["backend"] == "other"
     assert (backend.resident_ids(), other.resident_ids()) == (["org/mine"], ["org/theirs"])
     world.delete("theirs")
     world.soon(lambda: other.resident_ids() == [])
     assert backend.resident_ids() == ["org/mine"]
+
+
+def test_two_operators_in_two_namespaces_know_nothing_of_each_other(make_world: Callable[[], World]):
+    one, two = make_world(), make_world()
+    backends = [world.add_pod("pod-a", A) for world in (one, two)]
+    for world in (one, two):
+        world.start_operator(**FAST)
+        world.apply("chat", model="org/chat")
+    for world in (one, two):
+        world.reaches("chat", "Loaded")
+    # A model in this pod that belongs to the other namespace, as if the two shared it.
+    backends[0].put("org/theirs", f"{two.namespace}/theirs#uid-of-a-deleted-one")
+    one.delete("chat")
+    one.soon(lambda: backends[0].resident_ids() == ["org/theirs"])
+    assert backends[1].resident_ids() == ["org/chat"]
+    assert two.status("chat")["phase"] == "Loaded"
+
+
+def test_a_flexservmodel_made_anew_while_the_operator_was_away_keeps_its_model(world: World):
+    backend = world.add_pod("pod-a", A)
+    first = world.start_operator(**FAST)
+    world.apply("chat", model="org/chat")
+    world.reaches("chat", "Loaded")
+    first.stop(signal.SIGKILL)
+    world.delete("chat")
+    uid = world.apply("chat", model="org/chat")["metadata"]["uid"]
+    world.start_operator(**FAST)
+    world.reaches("chat", "Loaded")
+    (settings,) = backend.residents.values()
+    world.soon(lambda: settings["owner"] == f"{world.namespace}/chat#{uid}")
+    assert backend.begun["org/chat"] == 1 and not backend.departures
+
+
+def test_models_outlive_any_number_of_operators(world: World):
+    backend = world.add_pod("pod-a", A)
+    world.apply("chat", model="org/chat")
+    for _ in range(3):
+        operator = world.start_operator(**FAST)
+        looks = len(backend.calls)
+        world.soon(lambda looks=looks: len(backend.calls) >= looks + 3)
+        operator.stop()
+    assert backend.resident_ids() == ["org/chat"]
+    assert backend.begun["org/chat"] == 1 and not backend.departures

@@ -1,7 +1,5 @@
 """FlexServModels against a real API server, with the real operator and backends that speak the contract."""
 
-import time
-
 import pytest
 
 from tests.support.operator_world import World
@@ -14,19 +12,16 @@ def test_a_pinned_model_is_loaded_on_every_pod_and_unloaded_when_it_is_deleted(w
     backends = [world.add_pod("pod-a", A), world.add_pod("pod-b", B)]
     world.start_operator()
     world.apply("warm-up", model="org/warm-up")
-    world.reaches("warm-up", "Loaded", timeout=20)
+    world.reaches("warm-up", "Loaded")
 
-    begin = time.monotonic()
     world.apply("chat", model="org/chat", servedName="assistant")
-    world.soon(lambda: world.status("chat")["phase"], timeout=1.5)
-    status = world.reaches("chat", "Loaded", "Loaded", timeout=5)
-    assert time.monotonic() - begin < 5
+    status = world.reaches("chat", "Loaded", "Loaded")
     assert (status["ready"], status["servedName"], status["backend"]) == ("2/2", "assistant", "flexserv")
     assert [replica["state"] for replica in status["replicas"]] == ["Loaded", "Loaded"]
     assert status["commit"] == "c0ffee"
 
     world.delete("chat")
-    world.soon(lambda: all(backend.resident_ids() == ["org/warm-up"] for backend in backends), timeout=3)
+    world.soon(lambda: all(backend.resident_ids() == ["org/warm-up"] for backend in backends))
     for backend in backends:
         kinds = [call.path.rpartition("/")[2] for call in backend.calls if call.method == "POST"]
         assert kinds[-2:] == ["declared", "unload"]
@@ -36,24 +31,22 @@ def test_objects_bear_no_finalizer_and_no_annotation_and_events_tell_the_transit
     world.add_pod("pod-a", A)
     world.start_operator()
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     for path in (f"{world.models}/chat", f"{world.core}/pods/pod-a", f"{world.core}/services/flexserv"):
         metadata = world.plane.call("GET", path)["metadata"]
         assert "finalizers" not in metadata and "annotations" not in metadata
     world.soon(lambda: len(world.events("chat")) == 2)
     told = [(event["type"], event["reason"]) for event in world.events("chat")]
     assert told == [("Normal", "Loading"), ("Normal", "Loaded")]
-    begin = time.monotonic()
     world.delete("chat")
     assert not world.exists("chat")
-    assert time.monotonic() - begin < 1
 
 
 def test_a_change_counts_as_observed_only_when_the_pod_has_been_told(world: World):
     backend = world.add_pod("pod-a", A)
     world.start_operator(tick_seconds="1", poll_timeout_seconds="5")
     world.apply("chat", model="org/chat", servedName="before")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     backend.slowness = 1.0
     world.edit("chat", servedName="after")
     world.soon(lambda: world.condition("chat", "Ready")["observedGeneration"] == 2)
@@ -64,13 +57,13 @@ def test_a_restarted_operator_waits_for_a_slow_pod_before_it_calls_anything_unre
     backend = world.add_pod("pod-a", A)
     operator = world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     operator.stop()
     backend.slowness = 1.5
     version, told = world.get("chat")["metadata"]["resourceVersion"], len(world.events("chat"))
     looks = len(backend.calls)
     world.start_operator(tick_seconds="1", poll_timeout_seconds="5")
-    world.soon(lambda: len(backend.calls) >= looks + 3, timeout=20)
+    world.soon(lambda: len(backend.calls) >= looks + 3)
     assert world.get("chat")["metadata"]["resourceVersion"] == version
     assert len(world.events("chat")) == told
 
@@ -81,12 +74,12 @@ def test_nothing_is_written_when_nothing_changes(world: World):
     for name in ("chat", "missing"):
         world.apply(name, model=f"org/{name}")
     world.apply("rare", model="org/rare", residency="OnDemand")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     world.reaches("missing", "Failed", "ModelNotFound")
     world.reaches("rare", "Standby")
     looks = len(backend.calls)
     before = [world.get(name)["metadata"]["resourceVersion"] for name in ("chat", "missing", "rare")]
-    world.soon(lambda: len(backend.calls) >= looks + 5, timeout=15)
+    world.soon(lambda: len(backend.calls) >= looks + 5)
     assert [world.get(name)["metadata"]["resourceVersion"] for name in ("chat", "missing", "rare")] == before
     assert {call.method for call in backend.calls[looks:]} == {"GET"}
     assert operator.metric('flexserv_operator_models{phase="Failed"}') == 1
@@ -96,7 +89,7 @@ def test_an_on_demand_model_waits_for_a_request_and_may_leave_again(world: World
     backend = world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("rare", model="org/rare", residency="OnDemand", idleTimeoutSeconds=60)
-    status = world.reaches("rare", "Standby", "Standby", timeout=20)
+    status = world.reaches("rare", "Standby", "Standby")
     assert status["ready"] == "0/1"
     assert world.condition("rare", "Ready")["status"] == "True"
     assert not backend.posts("/load")
@@ -117,7 +110,7 @@ def test_a_missing_model_fails_and_disturbs_nobody(world: World):
     world.start_operator(**FAST)
     world.apply("missing", model="org/missing", priority=100)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     status = world.reaches("missing", "Failed", "ModelNotFound")
     assert "org/missing" in status["replicas"][0]["message"]
     assert world.condition("missing", "Stalled")["status"] == "True"
@@ -130,13 +123,13 @@ def test_a_restarted_container_gets_its_models_back(world: World, seen_by_kubern
     backend = world.add_pod("pod-a", A)
     world.start_operator(**({} if seen_by_kubernetes else FAST))
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     world.soon(lambda: backend.is_synced)
     backend.restart()
     if seen_by_kubernetes:
         statuses = [{"name": "backend", "containerID": "x://2", "image": "", "imageID": "", "ready": False}]
         world.set_pod_status("pod-a", containerStatuses=[{**statuses[0], "restartCount": 1}])
-    world.soon(lambda: backend.resident_ids() == ["org/chat"] and backend.is_synced, timeout=5)
+    world.soon(lambda: backend.resident_ids() == ["org/chat"] and backend.is_synced)
     assert backend.declared
 
 
@@ -144,9 +137,9 @@ def test_a_new_pod_is_synced_only_after_its_pinned_models_are_in_or_have_failed(
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
     world.apply("missing", model="org/missing")
-    world.reaches("chat", "Pending", "NoBackends", timeout=20)
+    world.reaches("chat", "Pending", "NoBackends")
     backend = world.add_pod("pod-a", A, load_seconds=1, fail_with={"org/missing": "model_not_found"})
-    world.soon(lambda: backend.is_synced, timeout=15)
+    world.soon(lambda: backend.is_synced)
     assert backend.resident_ids() == ["org/chat"] and backend.failed
     posts = [call.path.rpartition("/")[2] for call in backend.calls if call.method == "POST"]
     assert posts == ["declared", "load", "load", "synced"]
@@ -157,7 +150,7 @@ def test_a_deleted_pod_is_forgotten(world: World):
     world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     world.delete_pod("pod-a")
     status = world.reaches("chat", "Pending", "NoBackends")
     assert (status["ready"], status["replicas"]) == ("0/0", [])
@@ -167,7 +160,7 @@ def test_a_new_revision_replaces_the_old_one_without_a_gap(world: World):
     backend = world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat", revision="v1")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     world.edit("chat", revision="v2")
     world.reaches("chat", "Loaded")
     world.soon(lambda: backend.resident_ids() == ["org/chat@v2"])
@@ -180,7 +173,7 @@ def test_a_live_setting_changes_without_a_load(world: World):
     backend = world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     loads = len(backend.posts("models/load"))
     world.edit("chat", priority=7)
     world.reaches("chat", "Loaded")
@@ -193,9 +186,9 @@ def test_the_more_important_model_displaces_the_less_important_one_and_they_sett
     backend = world.add_pod("pod-a", A, capacity=100, sizes={"org/low": 60, "org/high": 60})
     world.start_operator(**FAST)
     world.apply("low", model="org/low")
-    world.reaches("low", "Loaded", timeout=20)
+    world.reaches("low", "Loaded")
     world.apply("high", model="org/high", priority=10)
-    world.reaches("high", "Loaded", timeout=10)
+    world.reaches("high", "Loaded")
     world.reaches("low", "Degraded", "Displaced")
     looks = len(backend.calls)
     world.soon(lambda: len(backend.calls) >= looks + 3)
@@ -206,7 +199,7 @@ def test_a_model_evicted_for_memory_is_degraded_and_not_loaded_at_once(world: Wo
     backend = world.add_pod("pod-a", A)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loaded", timeout=20)
+    world.reaches("chat", "Loaded")
     backend.evict("org/chat", "memory")
     status = world.reaches("chat", "Degraded", "EvictedMemory")
     assert status["lastEviction"]["reason"] == "memory"
@@ -217,7 +210,7 @@ def test_a_load_shows_its_progress(world: World):
     world.add_pod("pod-a", A, load_seconds=3)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    world.reaches("chat", "Loading", "Loading", timeout=20)
+    world.reaches("chat", "Loading", "Loading")
     assert world.condition("chat", "Reconciling")["status"] == "True"
     world.reaches("chat", "Loaded")
 
@@ -226,5 +219,27 @@ def test_a_load_that_takes_too_long_is_aborted(world: World):
     backend = world.add_pod("pod-a", A, load_seconds=3600)
     world.start_operator(**FAST)
     world.apply("slow", model="org/slow", loadTimeoutSeconds=1)
-    world.reaches("slow", "Failed", "LoadTimeout", timeout=20)
+    world.reaches("slow", "Failed", "LoadTimeout")
     assert not backend.loads
+
+
+def test_a_load_time_setting_that_is_taken_back_loads_the_model_with_the_backends_default(world: World):
+    backend = world.add_pod("pod-a", A, defaults={"dtype": "float32", "quantization": "bnb-4bit"})
+    world.start_operator(**FAST)
+    world.apply("chat", model="org/chat", dtype="bfloat16", quantization="none")
+    world.reaches("chat", "Loaded")
+
+    def in_force() -> tuple[str, str | None]:
+        (resident,) = backend.residents.values()
+        return resident["settings"]["dtype"], resident["settings"]["quantization"]
+
+    assert in_force() == ("bfloat16", None)
+    world.edit("chat", dtype=None)
+    world.reaches("chat", "Loaded")
+    world.soon(lambda: in_force() == ("float32", None))
+    world.edit("chat", quantization=None)
+    world.reaches("chat", "Loaded")
+    world.soon(lambda: in_force() == ("float32", "bnb-4bit"))
+    world.edit("chat", dtype="float32")
+    world.reaches("chat", "Loaded")
+    assert backend.begun["org/chat"] == 3

@@ -11,6 +11,8 @@ from tests.support.operator_world import World
     [
         {"model": "gpt2"},
         {"model": "Qwen/Qwen3-0.6B", "revision": "refs/pr/1"},
+        {"model": "org/m-GGUF:m.Q4_1.gguf"},
+        {"model": "/models/m/.cache:m.gguf"},
         {"model": "/models/SmolLM2-135M-Instruct", "servedName": "HuggingFaceTB/SmolLM2-135M-Instruct"},
         {"model": "org/m", "residency": "OnDemand", "idleTimeoutSeconds": 0},
         {"model": "org/m", "chatTemplateKwargs": {"enable_thinking": False, "nested": {"any": [1]}}},
@@ -33,6 +35,9 @@ def test_good_ones(world: World, spec: dict):
         ({"model": "../m"}, ["spec.model", "'..'", "write the path out"]),
         ({"model": "org/m@v1"}, ["spec.model", "spec.revision"]),
         ({"model": "org/m/x"}, ["spec.model", "owner/name"]),
+        ({"model": "org/m:x.bin"}, ["spec.model", "file.gguf"]),
+        ({"model": "/models/./m"}, ["spec.model", "'.' folders"]),
+        ({"model": "/models/."}, ["spec.model", "'.' folders"]),
         ({"model": "org/m", "kind": "Image"}, ["spec.kind", "Serve", "Embedding"]),
         ({"model": "org/m", "revision": "a b"}, ["spec.revision", "branch, tag or commit"]),
         ({"model": "/m", "revision": "v1"}, ["spec.revision", "remove spec.revision"]),

@@ -47,19 +47,24 @@ async def test_a_hundred_statuses_take_no_longer_than_one_and_are_left_to_a_late
 
 
 @pytest.fixture
-async def reconciler():
+def api():
+    return AwayApi()
+
+
+@pytest.fixture
+async def reconciler(api):
     config = Config(_cli_parse_args=["--namespace", "team", "--backend-service", "flexserv"])
     cluster = Cluster("team", "flexserv", adopt_unreferenced=True)
-    made = Reconciler(config, cluster, AwayApi(), BackendClient(1), Metrics())
+    made = Reconciler(config, cluster, api, BackendClient(1), Metrics())
     yield made
     await made.stop()
 
 
-async def test_lists_that_fail_are_asked_for_less_and_less(reconciler):
+async def test_lists_that_fail_are_asked_for_less_and_less(reconciler, api):
     reconciler.start()
     end = time.monotonic() + 2
     while time.monotonic() < end:
         reconciler.mark_dirty()
         await asyncio.sleep(0.02)
-    assert 2 <= reconciler._api.calls <= 5
+    assert 2 <= api.calls <= 5
     assert reconciler.alive

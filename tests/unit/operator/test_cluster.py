@@ -1,7 +1,9 @@
 """What the operator makes of the API server's objects."""
 
 import pytest
-from flexserv_operator.cluster import Cluster, read_pod, read_service
+from flexserv_operator.cluster import Cluster, read_listed, readable
+from flexserv_operator.pods import read_pod, read_service
+from flexserv_operator.silence import silence
 
 from tests.support.operator_values import model
 
@@ -48,6 +50,48 @@ def cluster(models=(), pods=(), services=(), adopts=True):
 )
 def test_a_pod_is_addressed_on_its_own_ip_at_the_port_that_the_service_means(port, address, url):
     assert read_pod(pod(status={"podIP": address})).url(service(port=port)) == url
+
+
+CRASH_LOOP = {"started": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+NOT_STARTED = {"started": False, "state": {"running": {}}}
+CREATING = {"started": False, "state": {"waiting": {"reason": "ContainerCreating"}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "looks"),
+    [
+        ({"phase": "Pending"}, "Pending BackendStarting"),
+        ({"phase": "Pending", "containerStatuses": [CREATING]}, "Pending BackendStarting"),
+        ({"phase": "Running", "containerStatuses": [NOT_STARTED]}, "Pending BackendStarting"),
+        ({"phase": "Running", "containerStatuses": [{"started": True}]}, "Unreachable BackendUnreachable"),
+        ({"phase": "Running", "containerStatuses": [CRASH_LOOP]}, "Unreachable BackendUnreachable"),
+        ({"phase": "Running"}, "Unreachable BackendUnreachable"),
+    ],
+)
+def test_a_pod_that_cannot_answer_yet_is_starting_and_one_that_should_is_unreachable(status, looks):
+    replica = silence(read_pod(pod(status=status)), "BackendUnreachable", "refused")
+    assert f"{replica.state} {replica.reason}" == looks
+
+
+def test_a_pod_whose_container_does_not_come_up_says_why():
+    seen = read_pod(pod(status={"phase": "Running", "containerStatuses": [CRASH_LOOP]}))
+    assert "CrashLoopBackOff" in silence(seen, "BackendUnreachable", "refused").message
+
+
+def test_a_pod_that_lies_while_it_starts_is_called_a_liar():
+    seen = read_pod(pod(status={"phase": "Running", "containerStatuses": [NOT_STARTED]}))
+    assert silence(seen, "BackendIncredible", "no JSON").reason == "BackendIncredible"
+
+
+def test_an_object_that_breaks_its_schema_stops_nobody_and_its_model_is_not_touched():
+    assert readable(read_listed, {"kind": "FlexServModel", "metadata": {"uid": "u"}, "spec": {}}) is None
+    seen = cluster(models=[model("a")], services=[service()])
+    seen._indexes["flexservmodels"]["uid-broken"] = [None]
+    seen._indexes["pods"]["uid-odd"] = [None]
+    view = seen.view()
+    assert list(view.desired.models) == ["uid-a"]
+    assert "uid-broken" in view.desired.foreign
+    assert "uid-broken" in seen.known()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_every_setting_has_a_variable(monkeypatch, tmp_path):
         "health_port": "1001",
         "metrics_port": "1002",
         "log_level": "debug",
+        "log_format": "json",
+        "shared_cache": "true",
     }
     assert values.keys() == Config.model_fields.keys()
     for name, value in values.items():

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from flexserv_operator.decide import Memory, Refusal, rejected, standing
+from flexserv_operator.decide import rejected, standing
+from flexserv_operator.plans import Memory, Refusal
 from flexserv_operator.quarantine import NONE, Crash, Quarantine
 
 from tests.support.operator_values import (
@@ -75,6 +76,27 @@ def state(plan, name="a"):
             [],
             "Standby Standby",
             id="on demand, memory pressure: stays away",
+        ),
+        pytest.param(
+            ON_DEMAND,
+            inventory(last_evictions=[evicted("a", "room")]),
+            [],
+            "Standby Standby",
+            id="on demand, made room for another: stays away",
+        ),
+        pytest.param(
+            PINNED,
+            inventory(last_evictions=[evicted("a", "idle")]),
+            ["load org/a"],
+            "Loading Loading",
+            id="pinned since it was idle: loaded again",
+        ),
+        pytest.param(
+            PINNED,
+            inventory(last_evictions=[evicted("a", "room")]),
+            ["load org/a"],
+            "Loading Loading",
+            id="pinned since it made room: loaded again",
         ),
         pytest.param(
             PINNED,
@@ -356,7 +378,51 @@ def test_the_declared_list_goes_out_before_the_unload():
     assert spoken(plan.actions) == ["declare", "unload org/gone (unclaimed)"]
 
 
+@pytest.mark.parametrize(
+    ("seen", "leaves"),
+    [
+        (inventory(), []),
+        (inventory(loading=[loading("gone", "queued")]), ["unload org/gone (unclaimed)"]),
+        (inventory(loading=[loading("gone", "download")]), ["unload org/gone (unclaimed)"]),
+        (inventory(loading=[loading("gone")]), ["unload org/gone (unclaimed)"]),
+        (inventory(resident("gone")), ["unload org/gone (unclaimed)"]),
+        (inventory(resident("gone", active_requests=3)), ["unload org/gone (unclaimed)"]),
+        (inventory(failed=[failed("gone", "load_failed")]), []),
+        (inventory(last_evictions=[evicted("gone", "memory")]), []),
+        (inventory(crashed_loading=[{"model_id": "org/gone", "kind": "serve"}]), []),
+        (inventory(resident("gone"), pressure={"refuses_work": True}), ["unload org/gone (unclaimed)"]),
+        (inventory(resident("gone", default=True)), ["disown org/gone"]),
+    ],
+    ids=[
+        "pending",
+        "queued",
+        "fetching",
+        "loading",
+        "loaded",
+        "in use",
+        "failed",
+        "evicted",
+        "crashed",
+        "under pressure",
+        "default",
+    ],
+)
+def test_a_deleted_model_leaves_from_whatever_it_was_doing(seen, leaves):
+    before = decide(desired(model("gone"), model("a")), seen).memory
+    plan = decide(desired(model("a")), seen, before)
+    assert [word for word in spoken(plan.actions) if "gone" in word] == leaves
+    assert [identity.model_id for identity in plan.replicas] == ["org/a"]
+
+
 NEXT = desired(model("a", revision="v2"))
+
+
+def test_an_on_demand_models_old_revision_stays_until_the_new_one_is_asked_for():
+    wanted = desired(model("a", revision="v2", pinned=False))
+    old = resident("a", revision="v1")
+    assert spoken(decide(wanted, inventory(old)).actions) == []
+    both = inventory(old, resident("a", revision="v2"))
+    assert spoken(decide(wanted, both).actions) == ["unload org/a@v1 (superseded)"]
 
 
 def test_a_new_revision_is_loaded_before_the_old_one_goes():
@@ -385,6 +451,27 @@ def test_changed_load_time_settings_load_a_pinned_model_anew_and_an_on_demand_on
     assert next(iter(plan.replicas.values())).resident
     on_demand = desired(model("a", pinned=False, load_settings={"dtype": "float16"}))
     assert spoken(decide(on_demand, seen).actions) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "requested", "loaded_again"),
+    [
+        ({}, {}, False),
+        ({"dtype": "float16"}, {"dtype": "float16"}, False),
+        ({}, {"dtype": "float16"}, True),
+        ({"dtype": "float16"}, {}, True),
+        ({"quantization": "none"}, {}, True),
+        ({"dtype": "auto"}, {"dtype": "auto"}, False),
+        ({}, {"dtype": None}, False),
+    ],
+)
+def test_a_pod_that_tells_what_it_was_asked_for_is_held_to_it_also_when_a_setting_is_taken_back(
+    wanted, requested, loaded_again
+):
+    plan = decide(
+        desired(model("a", load_settings=wanted)), inventory(resident("a", requested_settings=requested))
+    )
+    assert bool(spoken(plan.actions)) == loaded_again
 
 
 def test_settings_that_the_pod_says_it_has_are_not_asked_for_again():
@@ -489,64 +576,7 @@ def test_the_wait_grows_with_every_death_and_one_death_counts_once():
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
-# Over-commitment, played through
-
-
-class Pod:
-    """A pod of so many bytes, in which every load takes ten seconds; all time is made up."""
-
-    def __init__(self, capacity: int, sizes: dict[str, int]) -> None:
-        self.capacity, self.sizes = capacity, sizes
-        self.residents: list[str] = []
-        self.loading: str | None = None
-        self.done_at = 0.0
-        self.failed: dict[str, dict] = {}
-        self.loads = 0
-        self.unloads: list[str] = []
-
-    def look(self, now: float):
-        if self.loading and now >= self.done_at:
-            name, self.loading = self.loading, None
-            available = self.capacity - sum(self.sizes[other] for other in self.residents)
-            if self.sizes[name] <= available:
-                self.residents.append(name)
-            else:
-                sizes = {"needed_bytes": self.sizes[name], "available_bytes": available}
-                self.failed[name] = failed(name, "insufficient_memory", f"load-{self.loads}", **sizes)
-        residents = [resident(name, bytes=self.sizes[name]) for name in self.residents]
-        loads = [loading(self.loading, since=0)] if self.loading else []
-        return inventory(*residents, loading=loads, failed=list(self.failed.values()))
-
-    def act(self, actions, now: float) -> None:
-        for word in spoken(actions):
-            name = word.split()[1].removeprefix("org/")
-            if word.startswith("unload"):
-                self.residents.remove(name)
-                self.unloads.append(name)
-            elif word.startswith("load"):
-                self.loads += 1
-                self.failed.pop(name, None)
-                self.loading, self.done_at = name, now + 10
-
-
-@pytest.mark.parametrize("order", [("low", "mid", "high"), ("high", "mid", "low"), ("mid", "low", "high")])
-def test_twice_of_what_fits_settles_by_priority_and_stays_settled(order):
-    priorities = {"low": 1, "mid": 5, "high": 9}
-    pod = Pod(100, {"low": 70, "mid": 60, "high": 60})
-    memory, unloads_when_settled = Memory(), 0
-    for second in range(0, 660):
-        now = NOW + second
-        there = [name for number, name in enumerate(order) if second >= number * 20]
-        wanted = desired(*(model(name, priority=priorities[name]) for name in there))
-        decision = decide(wanted, pod.look(now), memory, now)
-        memory = decision.memory
-        pod.act(decision.actions, now)
-        if second == 120:
-            assert pod.residents == ["high"]
-            unloads_when_settled = len(pod.unloads)
-    assert pod.residents == ["high"]
-    assert len(pod.unloads) == unloads_when_settled <= 2
-    assert pod.loads <= 20
+# Settings that a pod does not take
 
 
 def refused(wanted):

@@ -38,7 +38,7 @@ def test_the_longer_idle_timeout_wins_and_0_is_for_ever(one, other, longer):
     [
         ({"load_settings": {"dtype": "float16"}}, {"load_settings": {"dtype": "float32"}}, "dtype"),
         ({}, {"load_settings": {"quantization": "bnb-4bit"}}, "quantization"),
-        ({}, {"load_settings": {"quantization": None}}, "quantization"),
+        ({}, {"load_settings": {"quantization": "none"}}, "quantization"),
         ({"served_name": "x"}, {"served_name": "y"}, "served name"),
         ({"chat_template_kwargs": {"a": 1}}, {"chat_template_kwargs": {"a": 2}}, "chat template"),
     ],
@@ -99,7 +99,7 @@ def test_the_declared_list_is_in_order_of_age_and_its_hash_depends_on_content_on
     assert desired(a, model("b", age=2, priority=1)).declaration(NOW)["hash"] != first["hash"]
 
 
-def test_a_request_carries_every_live_setting_and_only_those_load_time_settings_that_are_set():
+def test_a_request_carries_every_setting_and_null_for_what_goes_back_to_the_backends_default():
     (claim,) = desired(model("a", load_settings={"dtype": "float16"})).claims
     assert claim.request() == {
         "model_id": "org/a",
@@ -112,6 +112,9 @@ def test_a_request_carries_every_live_setting_and_only_those_load_time_settings_
         "idle_timeout_seconds": None,
         "chat_template_kwargs": {},
         "dtype": "float16",
+        "quantization": None,
+        "attn_implementation": None,
+        "trust_remote_code": None,
     }
 
 
@@ -144,7 +147,7 @@ def test_reading_a_flexservmodel():
     assert (read.backend, read.served_name, read.owner) == ("other", "m", "team/m#u")
     assert read.load_settings == {
         "dtype": "float16",
-        "quantization": None,
+        "quantization": "none",
         "attn_implementation": "sdpa",
         "trust_remote_code": True,
     }

@@ -1,9 +1,11 @@
 """What people and programs read in the status."""
 
 import pytest
+from flexserv_operator.changes import merge_patch, transition, worth_writing
 from flexserv_operator.inventory import Eviction
 from flexserv_operator.replica import Replica
-from flexserv_operator.status import build, merge_patch, summarize, transition, worth_writing
+from flexserv_operator.status import build
+from flexserv_operator.summary import summarize
 
 from tests.support.operator_values import NOW, desired, evicted, model
 
@@ -14,6 +16,7 @@ STANDBY = Replica("Standby", "Standby", "the next request loads it")
 FAILED = Replica("Failed", "ModelNotFound", "no such model")
 EVICTED = Replica("Evicted", "EvictedMemory", "evicted under memory pressure")
 SILENT = Replica("Unreachable", "BackendUnreachable", "no answer")
+STARTING = Replica("Pending", "BackendStarting", "the pod is starting")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,12 @@ SILENT = Replica("Unreachable", "BackendUnreachable", "no answer")
         (False, [LOADED, FAILED], "Loaded", False, "ModelNotFound"),
         (False, [STANDBY, SILENT], "Standby", False, "BackendUnreachable"),
         (False, [SILENT], "Pending", False, "BackendUnreachable"),
+        (True, [STARTING], "Pending", False, "BackendStarting"),
+        (True, [LOADED, STARTING], "Loading", False, "BackendStarting"),
+        (True, [FAILED, STARTING], "Loading", False, "ModelNotFound"),
+        (False, [STARTING], "Pending", False, "BackendStarting"),
+        (False, [STANDBY, STARTING], "Standby", True, "Standby"),
+        (False, [LOADED, STARTING], "Loaded", True, "Loaded"),
     ],
 )
 def test_the_phase_sums_up_all_pods(pinned, replicas, phase, ready, reason):
@@ -88,6 +97,11 @@ def test_a_conflict_is_stalled_and_says_why():
     assert status["phase"] == "Failed"
     assert conditions(status)["Stalled"] == "True"
     assert status["conditions"][0]["message"] == "taken by old"
+
+
+def test_a_model_in_conflict_is_on_none_of_the_pods():
+    status = build(MODEL, {}, None, "flexserv", {}, NOW, problem=("Conflict", "taken by old"), pods=3)
+    assert status["ready"] == "0/3"
 
 
 def test_no_service_is_pending_backend_not_found():

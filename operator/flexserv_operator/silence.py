@@ -1,0 +1,14 @@
+"""How every model looks on a pod that does not answer. Pure."""
+
+from flexserv_operator.pods import Pod
+from flexserv_operator.replica import STARTING, Replica, unreachable
+
+
+def silence(pod: Pod, reason: str, message: str) -> Replica:
+    """`reason` and `message` say why there was no answer, which does not matter for a pod that cannot answer
+    yet."""
+    if pod.trouble:
+        return unreachable("BackendUnreachable", f"the pod's container does not run: {pod.trouble}")
+    if pod.starting and reason == "BackendUnreachable":
+        return Replica("Pending", STARTING, "the pod is starting")
+    return unreachable(reason, message)
