@@ -16,9 +16,11 @@ OWN = {
 }  # what the chart decides
 WANTED: dict[str, Any] = {
     "adopt_unreferenced": False,
+    "shared_cache": True,
     "tick_seconds": 3.5,
     "poll_timeout_seconds": 2,
     "log_level": "debug",
+    "log_format": "json",
 }
 
 
@@ -58,6 +60,35 @@ def test_null_leaves_a_setting_to_the_operator() -> None:
     env = render({"operator": dict.fromkeys(map(camel, WANTED))}).env("operator")
 
     assert not {f"{PREFIX}{name.upper()}" for name in WANTED} & env.keys()
+
+
+@pytest.mark.parametrize(
+    ("cache", "said", "shared"),
+    [
+        ({}, None, None),
+        ({"persistent": True}, None, None),
+        ({"persistent": True, "accessMode": "ReadWriteMany"}, None, "true"),
+        ({"existingClaim": "weights", "accessMode": "ReadWriteMany"}, None, "true"),
+        ({"persistent": True, "accessMode": "ReadWriteMany"}, False, "false"),
+        ({"accessMode": "ReadWriteMany"}, None, None),
+        ({}, True, "true"),
+    ],
+    ids=[
+        "a cache per pod",
+        "one pod's claim",
+        "a new claim of all pods",
+        "an existing claim of all pods",
+        "the value wins over the claim",
+        "no claim at all",
+        "the value wins over the emptyDir",
+    ],
+)
+def test_the_operator_knows_by_itself_that_all_pods_share_one_cache(
+    cache: dict[str, Any], said: bool | None, shared: str | None
+) -> None:
+    env = render({"backend": {"cache": cache}, "operator": {"sharedCache": said}}).env("operator")
+
+    assert env.get(f"{PREFIX}SHARED_CACHE") == shared
 
 
 @pytest.mark.parametrize("name", sorted(WANTED))

@@ -29,7 +29,14 @@ from tests.support.chart import CHART, ChartRefused, helm, nested, render
         ("backend.gpu.count", -1, "/backend/gpu/count': minimum"),
         ("backend.gpu.count", "1", "/backend/gpu/count': got string"),
         ("backend.gpu.resourceName", "gpu", "/backend/gpu/resourceName'"),
-        ("backend.replicas", None, "/backend': missing property 'replicas'"),
+        ("backend.containerPort", None, "/backend': missing property 'containerPort'"),
+        ("backend.autoscaling.minReplicas", 0, "/backend/autoscaling/minReplicas': minimum"),
+        ("backend.autoscaling.metrics", [], "/backend/autoscaling/metrics': minItems"),
+        ("backend.podDisruptionBudget.maxUnavailable", 0, "/backend/podDisruptionBudget/maxUnavailable'"),
+        ("backend.ingress.hosts", ["https://llm"], "/backend/ingress/hosts/0'"),
+        ("backend.ingress.paths", ["/"], "'paths'"),
+        ("backend.service.ipFamilies", ["IPv5"], "/backend/service/ipFamilies/0'"),
+        ("backend.scratchSize", "5 Gi", "/backend/scratchSize'"),
         ("backend.image.digest", "sha256:abc", "/backend/image/digest'"),
         ("backend.image.pullPolicy", "Sometimes", "/backend/image/pullPolicy'"),
         ("backend.models.mountPath", "/state", "/backend/models/mountPath'"),
@@ -62,6 +69,26 @@ def test_a_wrong_value_is_refused_by_name(path: str, value: Any, named: str) -> 
         (
             {"backend": {"replicas": 2, "cache": {"existingClaim": "mine"}}},
             "use a ReadWriteMany claim and say so in backend.cache.accessMode",
+        ),
+        (
+            {"backend": {"autoscaling": {"enabled": True}, "cache": {"persistent": True}}},
+            "backend.autoscaling.maxReplicas is 4, but the cache's claim",
+        ),
+        (
+            {"backend": {"replicas": None, "cache": {"persistent": True}}},
+            "backend.replicas is null, so that somebody else may start several pods, but the cache's claim",
+        ),
+        (
+            {"backend": {"autoscaling": {"enabled": True, "minReplicas": 5}}},
+            "backend.autoscaling.maxReplicas (4) must not be less than backend.autoscaling.minReplicas (5)",
+        ),
+        (
+            {"backend": {"ingress": {"enabled": True}}},
+            "backend.ingress.hosts is empty: name at least one host",
+        ),
+        (
+            {"backend": {"resources": {"limits": {"ephemeral-storage": "20Gi"}}}},
+            "backend.resources.limits.ephemeral-storage (20Gi) is less than backend.cache.size (50Gi)",
         ),
         (
             {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},

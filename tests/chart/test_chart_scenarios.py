@@ -14,7 +14,11 @@ VERSIONS = ("1.30.0", KUBERNETES)  # the oldest that the chart takes, and the on
 OF_OTHERS = {
     "ServiceMonitor",
     "PodMonitor",
-}  # the Prometheus operator's: no schema of theirs is in Kubernetes
+    "PrometheusRule",
+    "ScaledObject",
+    "HTTPRoute",
+}  # no schema of theirs is in Kubernetes
+EXTRA = ("ConfigMap", "ScaledObject", "HTTPRoute")
 every_scenario = pytest.mark.parametrize(
     "path", SCENARIOS, ids=lambda path: path.name.removesuffix("-values.yaml")
 )
@@ -56,7 +60,7 @@ def test_every_object_says_whose_it_is(path: Path) -> None:
         if item["metadata"]["name"].startswith(("flexserv", "everything"))
     ]
     for item in own:
-        if item["kind"] == "ConfigMap":  # an extra object has the labels that its author gave it
+        if item["kind"] in EXTRA:  # it has the labels that its author gave it
             continue
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "flexserv"

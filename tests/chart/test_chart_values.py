@@ -24,24 +24,7 @@ from tests.support.chart import (
     tool,
 )
 
-PASSED_ON = {
-    "resources",
-    "podSecurityContext",
-    "securityContext",
-}  # Kubernetes' own objects: nothing in them is ours
 Path = tuple[str, ...]
-
-
-def leaves(values: dict[str, Any], above: Path = ()) -> Iterator[Path]:
-    """The path of every value that is not an object of ours."""
-    for name, value in values.items():
-        if isinstance(value, dict) and value and name not in PASSED_ON:
-            yield from leaves(value, (*above, name))
-        else:
-            yield (*above, name)
-
-
-LEAVES = sorted(leaves(default_values()))
 
 
 def dereferenced(node: dict[str, Any]) -> dict[str, Any]:
@@ -65,6 +48,19 @@ def closed_levels(node: dict[str, Any], above: Path = ()) -> Iterator[tuple[Path
         yield above, node
         for name, child in node["properties"].items():
             yield from closed_levels(child, (*above, name))
+
+
+def leaves(values: dict[str, Any], above: Path = ()) -> Iterator[Path]:
+    """The path of every value that is no object of ours: what the schema leaves open is passed on."""
+    for name, value in values.items():
+        path = (*above, name)
+        if isinstance(value, dict) and "properties" in at(path):
+            yield from leaves(value, path)
+        else:
+            yield path
+
+
+LEAVES = sorted(leaves(default_values()))
 
 
 def value_at(values: Any, path: Path) -> Any:
@@ -139,13 +135,25 @@ SHOWN_WITH: dict[str, dict[str, Any]] = {
     "backend.service.nodePort": {"backend": {"service": {"type": "NodePort"}}},
     "metrics.serviceMonitor": {"metrics": {"serviceMonitor": {"enabled": True}}},
     "metrics.podMonitor": {"metrics": {"podMonitor": {"enabled": True}}},
+    "metrics.prometheusRule": {
+        "metrics": {"prometheusRule": {"enabled": True}, "serviceMonitor": {"enabled": True}}
+    },
+    "metrics.dashboard": {"metrics": {"dashboard": {"enabled": True}}},
     "networkPolicy": {"networkPolicy": {"enabled": True}},
+    "backend.autoscaling": {"backend": {"autoscaling": {"enabled": True}}},
+    "backend.ingress": {"backend": {"ingress": {"enabled": True, "hosts": ["one"]}}},
 }
 SPECIAL: dict[str, Any] = {
+    "metrics.prometheusRule.enabled": False,
+    "metrics.prometheusRule.thresholds.errorRatio": 0.5,
+    "metrics.prometheusRule.thresholds.cacheUsedRatio": 0.5,
     "backend.resources": {"limits": {"memory": "1Gi"}},
     "operator.resources": {"requests": {"cpu": "1"}},
     "backend.gpu.resourceName": "example.com/gpu",
     "backend.models.mountPath": "/weights",
+    "backend.autoscaling.metrics": [{"type": "Pods"}],
+    "backend.service.ipFamilies": ["IPv6"],
+    "backend.ingress.hosts": ["two"],
     "backend.progressDeadlineSeconds": 9999,
     "backend.service.type": "LoadBalancer",
     "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
@@ -164,7 +172,8 @@ def another(path: Path, default: Any) -> Any:
     if "boolean" in kinds:
         return not default
     if ("integer" in kinds and "string" not in kinds) or "number" in kinds:
-        return (default or int(node.get("minimum", 0))) + 1
+        larger = (default or int(node.get("minimum", 0))) + 1
+        return larger if larger <= node.get("maximum", larger) else default / 2
     if "array" in kinds:
         return ["--x"] if node["items"].get("type") == "string" else [{"name": "x"}]
     if "object" in kinds:

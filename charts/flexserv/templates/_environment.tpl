@@ -1,10 +1,18 @@
-{{/* A scalar as a program reads it: whole numbers without exponent, booleans as true and false. */}}
+{{/* A value as a program reads it: whole numbers without exponent, booleans as true and false, mappings as JSON. */}}
 {{- define "flexserv.scalar" -}}
 {{- if and (kindIs "float64" .) (eq . (floor .)) -}}
 {{- int64 . -}}
+{{- else if kindIs "map" . -}}
+{{- toJson . -}}
 {{- else -}}
 {{- . -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A quantity such as 50Gi as a whole number of bytes. */}}
+{{- define "flexserv.bytes" -}}
+{{- $factors := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "E" 1000000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf (regexFind "^[0-9.]+" .) (get $factors (regexFind "[A-Za-z]*$" .)) | int64 -}}
 {{- end -}}
 
 {{/*

@@ -21,8 +21,32 @@ Values that are right one by one and wrong together. Each message names the valu
 {{- fail (printf "backend.progressDeadlineSeconds (%v) must be greater than %v, the seconds that backend.probes.startup and backend.settings.startupTimeout allow a pod to start: raise it, or leave it null" (int64 $deadline) $bound) -}}
 {{- end -}}
 
-{{- if and (gt (int $backend.replicas) 1) (include "flexserv.backend.cacheClaim" .) (ne $backend.cache.accessMode "ReadWriteMany") -}}
-{{- fail (printf "backend.replicas is %v, but the cache's claim (backend.cache.accessMode %s) can be mounted for one pod only: use a ReadWriteMany claim and say so in backend.cache.accessMode, or an emptyDir (backend.cache.persistent=false, backend.cache.existingClaim empty)" (int $backend.replicas) $backend.cache.accessMode) -}}
+{{- $scaling := $backend.autoscaling -}}
+{{- if and $scaling.enabled (lt (int $scaling.maxReplicas) (int $scaling.minReplicas)) -}}
+{{- fail (printf "backend.autoscaling.maxReplicas (%v) must not be less than backend.autoscaling.minReplicas (%v)" (int $scaling.maxReplicas) (int $scaling.minReplicas)) -}}
+{{- end -}}
+
+{{- if and $backend.ingress.enabled (not $backend.ingress.hosts) -}}
+{{- fail "backend.ingress.enabled is true and backend.ingress.hosts is empty: name at least one host" -}}
+{{- end -}}
+
+{{- $disk := dig "limits" "ephemeral-storage" "" $backend.resources | toString -}}
+{{- if and (regexMatch "^[0-9.]+([kMGTPE]i?|Ki)?$" $disk) (not (include "flexserv.backend.cacheClaim" .)) -}}
+{{- if lt (include "flexserv.bytes" $disk | int64) (include "flexserv.bytes" $backend.cache.size | int64) -}}
+{{- fail (printf "backend.resources.limits.ephemeral-storage (%s) is less than backend.cache.size (%s): the pod would be evicted before its cache is full; raise the one or lower the other" $disk $backend.cache.size) -}}
+{{- end -}}
+{{- end -}}
+
+{{- $replicas := "" -}}
+{{- if $scaling.enabled -}}
+{{- $replicas = printf "backend.autoscaling.maxReplicas is %v" (int $scaling.maxReplicas) -}}
+{{- else if kindIs "invalid" $backend.replicas -}}
+{{- $replicas = "backend.replicas is null, so that somebody else may start several pods" -}}
+{{- else -}}
+{{- $replicas = printf "backend.replicas is %v" (int $backend.replicas) -}}
+{{- end -}}
+{{- if and (gt (include "flexserv.backend.mostReplicas" . | int) 1) (include "flexserv.backend.cacheForOne" .) -}}
+{{- fail (printf "%s, but the cache's claim (backend.cache.accessMode %s) can be mounted for one pod only: use a ReadWriteMany claim and say so in backend.cache.accessMode, or an emptyDir (backend.cache.persistent=false, backend.cache.existingClaim empty)" $replicas $backend.cache.accessMode) -}}
 {{- end -}}
 
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}

@@ -29,6 +29,9 @@ bound the grace period and the roll-out. A test compares these numbers with the 
 {{- $_ := set $settings "host" "0.0.0.0" -}}
 {{- $_ := set $settings "port" .Values.backend.containerPort -}}
 {{- $_ := set $settings "stateDir" "/state" -}}
+{{- if not .Values.backend.cache.existingClaim -}}
+{{- $_ := set $settings "cacheLimitBytes" (include "flexserv.bytes" .Values.backend.cache.size) -}}
+{{- end -}}
 {{- if .Values.backend.auth.token.secretName -}}
 {{- $_ := set $settings "flexservTokenFile" "/run/secrets/flexserv/token" -}}
 {{- end -}}
@@ -78,16 +81,18 @@ bound the grace period and the roll-out. A test compares these numbers with the 
 {{- end }}
 {{- if dig "limits" "cpu" "" .Values.backend.resources }}
 # One thread per CPU of the limit; without it the libraries count the node's CPUs, and throttle.
-- name: OMP_NUM_THREADS
+{{- range list "OMP_NUM_THREADS" "MKL_NUM_THREADS" "OPENBLAS_NUM_THREADS" "RAYON_NUM_THREADS" }}
+- name: {{ . }}
   valueFrom:
     resourceFieldRef:
       containerName: backend
       resource: limits.cpu
 {{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* The Secrets that the values name, as files in one folder. */}}
-{{- define "flexserv.backend.secretSources" -}}
+{{/* The tokens that the values name, as files in one folder. */}}
+{{- define "flexserv.backend.tokenSources" -}}
 {{- $auth := .Values.backend.auth -}}
 {{- with $auth.token }}
 {{- if .secretName }}
@@ -107,6 +112,11 @@ bound the grace period and the roll-out. A test compares these numbers with the 
         path: admin-token
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* All Secrets of the backend: the tokens, and the one for the hub. */}}
+{{- define "flexserv.backend.secretSources" -}}
+{{- include "flexserv.backend.tokenSources" . }}
 {{- with .Values.backend.huggingFace }}
 {{- if .tokenSecretName }}
 - secret:
@@ -118,8 +128,24 @@ bound the grace period and the roll-out. A test compares these numbers with the 
 {{- end }}
 {{- end -}}
 
+{{/* What the volumes on the node's disk may hold together, and 256 MiB for the container's log, in MiB. */}}
+{{- define "flexserv.backend.ephemeralStorage" -}}
+{{- $bytes := list .Values.backend.scratchSize .Values.backend.tmpSize "16Mi" "256Mi" -}}
+{{- if not (include "flexserv.backend.cacheClaim" .) -}}
+{{- $bytes = append $bytes .Values.backend.cache.size -}}
+{{- end -}}
+{{- $sum := 0 -}}
+{{- range $bytes -}}{{- $sum = add $sum (include "flexserv.bytes" . | int64) -}}{{- end -}}
+{{- printf "%dMi" (divf $sum 1048576 | ceil | int64) -}}
+{{- end -}}
+
 {{- define "flexserv.backend.resources" -}}
 {{- $resources := deepCopy .Values.backend.resources -}}
+{{- if not (or (dig "requests" "ephemeral-storage" "" $resources) (dig "limits" "ephemeral-storage" "" $resources)) -}}
+{{- $storage := dict "ephemeral-storage" (include "flexserv.backend.ephemeralStorage" .) -}}
+{{- $_ := set $resources "requests" (merge (deepCopy $storage) (default dict $resources.requests)) -}}
+{{- $_ := set $resources "limits" (merge $storage (default dict $resources.limits)) -}}
+{{- end -}}
 {{- with .Values.backend.gpu -}}
 {{- if gt (int .count) 0 -}}
 {{- $_ := set $resources "limits" (merge (dict .resourceName (int .count)) (default dict $resources.limits)) -}}
@@ -138,9 +164,23 @@ bound the grace period and the roll-out. A test compares these numbers with the 
 {{- end -}}
 {{- end -}}
 
+{{/* How many pods there may be; where somebody else scales, more than one. */}}
+{{- define "flexserv.backend.mostReplicas" -}}
+{{- if .Values.backend.autoscaling.enabled -}}
+{{- .Values.backend.autoscaling.maxReplicas -}}
+{{- else -}}
+{{- ternary 2 .Values.backend.replicas (kindIs "invalid" .Values.backend.replicas) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* True where one pod alone can mount the cache. */}}
+{{- define "flexserv.backend.cacheForOne" -}}
+{{- if and (include "flexserv.backend.cacheClaim" .) (ne .Values.backend.cache.accessMode "ReadWriteMany") -}}true{{- end -}}
+{{- end -}}
+
 {{- define "flexserv.backend.strategy" -}}
-{{- $lone := le (int .Values.backend.replicas) 1 -}}
-{{- $once := and (include "flexserv.backend.cacheClaim" .) (ne .Values.backend.cache.accessMode "ReadWriteMany") -}}
+{{- $lone := le (include "flexserv.backend.mostReplicas" . | int) 1 -}}
+{{- $once := include "flexserv.backend.cacheForOne" . -}}
 {{- if .Values.backend.updateStrategy -}}
 {{ toYaml .Values.backend.updateStrategy }}
 {{- else if or $lone $once -}}
@@ -151,4 +191,12 @@ rollingUpdate:
   maxSurge: 0
   maxUnavailable: 1
 {{- end -}}
+{{- end -}}
+
+{{/* The constraints of the values; one that does not say which pods it counts, counts the backend's. */}}
+{{- define "flexserv.backend.topologySpread" -}}
+{{- $own := include "flexserv.selectorLabels" (dict "context" . "component" "backend") | fromYaml -}}
+{{- range .Values.backend.topologySpreadConstraints }}
+- {{ toYaml (merge (deepCopy .) (ternary dict (dict "labelSelector" (dict "matchLabels" $own)) (hasKey . "labelSelector"))) | nindent 2 | trim }}
+{{- end }}
 {{- end -}}

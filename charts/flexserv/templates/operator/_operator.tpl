@@ -14,7 +14,10 @@ items:
 {{- end -}}
 
 {{- define "flexserv.operator.env" -}}
-{{- $settings := pick .Values.operator "adoptUnreferenced" "tickSeconds" "pollTimeoutSeconds" "logLevel" -}}
+{{- $settings := pick .Values.operator "adoptUnreferenced" "sharedCache" "tickSeconds" "pollTimeoutSeconds" "logLevel" "logFormat" -}}
+{{- if and (kindIs "invalid" .Values.operator.sharedCache) (include "flexserv.backend.cacheClaim" .) (eq .Values.backend.cache.accessMode "ReadWriteMany") -}}
+{{- $_ := set $settings "sharedCache" true -}}
+{{- end -}}
 {{- $_ := set $settings "backendService" (include "flexserv.serviceName" .) -}}
 {{- $_ := set $settings "healthPort" 8080 -}}
 {{- $_ := set $settings "metricsPort" 9090 -}}
