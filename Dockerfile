@@ -1,8 +1,10 @@
 # Two images from one file:
 #   docker build --target backend  -t flexserv/backend .      the model server
 #   docker build --target operator -t flexserv/operator .     the operator, without torch
-# By default the backend gets PyPI's CUDA build of torch. For a smaller image without CUDA put torch's +cpu wheel
-# into .build/wheels/ and pass TORCH_SPEC=torch==<version>+cpu and BACKEND_EXTRAS=backend.
+# By default the backend gets PyPI's CUDA build of torch. Another CUDA version is another index:
+#   --build-arg TORCH_SPEC=torch==<version>+cu126 --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu126
+# For a smaller image without CUDA put torch's +cpu wheel into .build/wheels/ and pass TORCH_SPEC=torch==<version>+cpu
+# and BACKEND_EXTRAS=backend. Nothing here names an architecture; arm64 was never built.
 # The operator's stages come first: the legacy builder builds all that stands above its target.
 
 # A Debian with Python 3.11 and its venv module.
@@ -19,7 +21,9 @@ ENV PATH=/opt/flexserv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
     HOME=/home/flexserv USER=flexserv
 WORKDIR /
 USER 1000:0
-LABEL org.opencontainers.image.vendor="FlexServ" org.opencontainers.image.licenses="Apache-2.0"
+ARG BASE_IMAGE
+LABEL org.opencontainers.image.vendor="FlexServ" org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.base.name="${BASE_IMAGE}"
 
 
 # pip and setuptools for the stages below; the images get neither.
@@ -55,6 +59,8 @@ ARG PIP_DEFAULT_TIMEOUT
 ARG PIP_CERT
 COPY --from=operator-requirements /requirements.txt /build/
 RUN /opt/tools/bin/pip --python /opt/flexserv/bin/python install --requirement /build/requirements.txt \
+    && /opt/tools/bin/pip --python /opt/flexserv/bin/python list --format freeze > /opt/flexserv/packages.txt \
+    && find /opt/flexserv/lib -name tests -prune -exec rm -rf {} + \
     && (python3 -m compileall -qq -j 0 /opt/flexserv/lib || true)
 
 
@@ -93,11 +99,17 @@ ARG PIP_DEFAULT_TIMEOUT
 ARG PIP_CERT
 ARG TORCH_SPEC=torch
 COPY --from=backend-requirements /requirements.txt /build/
-# Test suites and C++ headers are a tenth of the packages; torch/testing and triton's headers are used at run time.
+# Test suites, headers and static libraries are a tenth of the packages; torch/testing and triton's headers are used at
+# run time. bitsandbytes brings a library for every CUDA there is, and loads the one that torch was built for.
 RUN /opt/tools/bin/pip --python /opt/flexserv/bin/python install "${TORCH_SPEC}" \
         --requirement /build/requirements.txt \
+    && /opt/tools/bin/pip --python /opt/flexserv/bin/python list --format freeze > /opt/flexserv/packages.txt \
     && find /opt/flexserv/lib \( -name tests -o -path '*/torch/include' -o -path '*/torch/share' -o -path '*/torch/test' \
-        -o -path '*/torch/bin/protoc*' -o -path '*/torch/bin/test_*' \) -prune -exec rm -rf {} + \
+        -o -path '*/torch/bin/protoc*' -o -path '*/torch/bin/test_*' -o -path '*/nvidia/cu*/include' -o -name '*.a' \) \
+        -prune -exec rm -rf {} + \
+    && cuda="$(/opt/flexserv/bin/python -c 'import torch; print((torch.version.cuda or "").replace(".", ""))')" \
+    && find /opt/flexserv/lib -name 'libbitsandbytes_*.so' ! -name libbitsandbytes_cpu.so \
+        ! -name "libbitsandbytes_cuda${cuda}.so" -delete \
     && (python3 -m compileall -qq -j 0 /opt/flexserv/lib || true)
 
 

@@ -1,7 +1,7 @@
 # Everything a developer types. `make help` lists every target; each one can be run again.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-full setup run lint fmt models images image-size cluster cluster-down down clean
+.PHONY: help demo test test-fast test-full setup run lint fmt bench models images image-size push cluster cluster-down down clean
 
 PYTHON := .venv/bin/python
 
@@ -34,6 +34,11 @@ fmt: setup ## Rewrite the Python files in the project's style
 	@$(PYTHON) -m ruff check --fix --quiet .
 	@$(PYTHON) -m ruff format .
 
+bench: setup ## What is fast enough, measured: the operator at scale, a scrape; not part of the tests
+	@hack/tools all
+	@hack/bench-operator
+	@hack/bench-scrape
+
 ##@ Parts
 
 models: setup ## The small real models, made once and cached
@@ -41,6 +46,9 @@ models: setup ## The small real models, made once and cached
 
 images: models ## Both container images
 	@hack/images
+
+push: models ## Both images into REGISTRY (host[:port][/path]; TAG=...), and what to tell helm then
+	@hack/images --push "$(REGISTRY)" $(if $(TAG),--tag "$(TAG)")
 
 image-size: ## Uncompressed sizes of the images
 	@hack/images --sizes
@@ -58,7 +66,7 @@ down: ## End all that these commands started, and nothing else
 	@hack/down
 
 clean: down ## down, and remove what was built in this folder (the cache outside it stays)
-	@rm -rf .venv .build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@rm -rf .venv .venv-clients .build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -13,6 +13,7 @@ from kube import CACHE, ROOT, CommandFailed, Kube
 SAMPLES = ROOT / "hack" / "samples"
 CRD = "flexservmodels.flexserv.io"
 CHART = ROOT / "charts" / "flexserv"
+VALUES = SAMPLES / "demo-values.yaml"
 
 T = TypeVar("T")
 
@@ -38,16 +39,20 @@ class Installation:
             )
         )
 
-    def install(self, *arguments: str) -> str:
+    def install(self, *arguments: str, chart: Path = CHART, values: Path = VALUES) -> str:
         """`helm upgrade --install`, waiting until every pod is Ready; returns the notes."""
         return self.kube.helm(
-            "upgrade", "--install", self.release, str(CHART), "--values", str(SAMPLES / "demo-values.yaml"),
+            "upgrade", "--install", self.release, str(chart), "--values", str(values),
             *image_values(), *self._crd_values(), *arguments, "--wait", "--timeout", "5m",
         )  # fmt: skip
 
+    def uninstall(self) -> None:
+        """`helm uninstall`, waiting until its objects are gone."""
+        self.kube.helm("uninstall", self.release, "--ignore-not-found", "--wait", "--timeout", "2m")
+
     def remove(self) -> None:
         """Uninstall the release and delete the namespace and the volume with it."""
-        self.kube.helm("uninstall", self.release, "--ignore-not-found", "--wait", "--timeout", "2m")
+        self.uninstall()
         self.kube.delete_namespace()
         self.kube.kubectl("delete", "persistentvolume", self._volume, "--ignore-not-found", "--timeout=60s")
 

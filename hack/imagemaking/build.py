@@ -45,7 +45,7 @@ def ensure_all() -> dict[Image, str]:
             pip_settings.place_certificates(settings, context / ".build" / "certificates")
             arguments = {
                 "BASE_IMAGE": os.environ.get(BASE_VARIABLE) or base.ensure(),
-                "VERSION": _version(context),
+                "VERSION": version(context),
                 **_torch_arguments(),
             }
             arguments |= pip_settings.build_arguments(settings, os.environ)
@@ -119,6 +119,7 @@ def _build(
         )
 
 
-def _version(context: Path) -> str:
-    lines = (context / "pyproject.toml").read_text().splitlines()
+def version(root: Path = ROOT) -> str:
+    """The project's version in the sources below `root`."""
+    lines = (root / "pyproject.toml").read_text().splitlines()
     return next(line.split('"')[1] for line in lines if line.startswith("version = "))

@@ -33,8 +33,8 @@ _SHARED = (
 )
 # In the order of the Dockerfile, so that each build finds the stages of the one before it.
 IMAGES = (
-    Image("operator", (*_SHARED, "operator"), 300_000_000),
-    Image("backend", (*_SHARED, "backend"), 1_800_000_000),
+    Image("operator", (*_SHARED, "operator"), 250_000_000),
+    Image("backend", (*_SHARED, "backend"), 1_600_000_000),
 )
 
 

@@ -26,6 +26,8 @@ INSTALLED = {
     "openssl": "/usr/bin/openssl",
 }
 """Packages that must really be there, with the program that proves it (none: ask dpkg)."""
+BROWSER = {"chromium-headless-shell": "/usr/bin/chromium-headless-shell"}
+"""What the tests of the page need beside those."""
 LINKED = ["ctr", "etcd", "prometheus", "promtool"]
 """Extracted programs that tests call by name; not docker, whose client must fit the machine's own engine."""
 
@@ -55,6 +57,11 @@ def key() -> str:
 def install() -> None:
     """Install what is missing; nothing is done when all is there."""
     _install(missing_packages())
+
+
+def provide_browser() -> None:
+    """Install the browser; nothing is done when it is there."""
+    _install([name for name, program in BROWSER.items() if not _present(name, program)])
 
 
 def provide() -> None:

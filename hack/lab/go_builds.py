@@ -61,6 +61,7 @@ KUBERNETES_VERSION = declared_version("kubernetes", "k8s.io/kubernetes")
 _HELM_VERSION = declared_version("charts", "helm.sh/helm/v3")
 _HELM_DOCS_VERSION = declared_version("charts", "github.com/norwoodj/helm-docs").removeprefix("v")
 _KUBECONFORM_VERSION = declared_version("charts", "github.com/yannh/kubeconform")
+_KUBE_SCORE_VERSION = declared_version("kube-score", "github.com/zegl/kube-score")
 _MAJOR, _MINOR, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
 _KUBERNETES_VARIABLES = _variables(
     "k8s.io/component-base/version",
@@ -105,6 +106,14 @@ CHARTS = Module(
 HELM_UNITTEST = Module(
     "helm-unittest",
     {"helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", _ASSUMED_VERSION)},
+)
+KUBE_SCORE = Module(
+    "kube-score",
+    {
+        "kube-score": Program(
+            "github.com/zegl/kube-score/cmd/kube-score", _variables("main", version=_KUBE_SCORE_VERSION)
+        )
+    },
 )
 PAUSE = Module("pause", {"pause": Program(".")})
 """What holds a pod's namespaces; goes into an image, not on PATH."""

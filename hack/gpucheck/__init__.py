@@ -1,0 +1,1 @@
+"""What only a GPU can show of the backend: `hack/gpu-check`."""
