@@ -14,6 +14,8 @@ from prometheus import scraping
 from tests.support.eventually import eventually
 from tests.support.processes import kill_container
 
+pytestmark = pytest.mark.timeout(400)
+NAMESPACE = "flexserv-e2e"
 CHAT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDING = "sentence-transformers/all-MiniLM-L6-v2"
 ON_DEMAND = "flexserv/tiny-random-llama"
