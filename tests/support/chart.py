@@ -73,6 +73,10 @@ class Manifests:
         templates = [(d["metadata"]["name"], d["spec"]["template"]) for d in self.all("Deployment")]
         return templates + [(p["metadata"]["name"], p) for p in self.all("Pod")]
 
+    def test_pod(self, check: str) -> Object:
+        """The pod of `helm test` that does this check."""
+        return next(p for p in self.all("Pod") if p["metadata"]["name"].endswith(f"-test-{check}"))
+
 
 def tool(name: str) -> str:
     """The path of a program that the chart's tests need."""

@@ -9,7 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.support.eventually import eventually
 ADMIN_TOKEN = "admin-of-this-test-only"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
+API_SERVER_LOG = "kube-apiserver.log"
 
 
 class MissingBinary(Exception):
@@ -58,6 +59,26 @@ class ControlPlane:
     ca: Path
     folder: Path
     client: httpx.Client
+    command: Sequence[str]
+    _process: subprocess.Popen[bytes]
+
+    def stop_api_server(self) -> None:
+        """End the API server; etcd goes on. It keeps nothing, so there is nothing to be gentle with."""
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+
+    def start_api_server(self) -> None:
+        """Start it again, at the same address, if it does not run."""
+        if self._process.poll() is not None:
+            self._process = _start(self.folder / API_SERVER_LOG, self.command)
+        self.await_api_server()
+
+    def await_api_server(self) -> None:
+        log = self.folder / API_SERVER_LOG
+        eventually(
+            lambda: self.client.get("/readyz").text == "ok" or _died(self._process, log),
+            timeout=START_TIMEOUT_S,
+        )
 
     def kubeconfig(self, token: str = ADMIN_TOKEN) -> Path:
         """A kubeconfig for the user of `token`."""
@@ -71,7 +92,8 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
             "current-context": "test",
         }
-        path.write_text(yaml.safe_dump(content))
+        if not path.exists():
+            path.write_text(yaml.safe_dump(content))
         return path
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -134,14 +156,15 @@ def _api_server(folder: Path, binary: str, etcd_url: str, users: Mapping[str, st
     tokens.write_text("\n".join(rows) + "\n")
     port = free_port()
     pki = folder / "pki"
-    arguments = [
+    command = [
+        binary,
         f"--etcd-servers={etcd_url}",
         f"--cert-dir={pki}",
         f"--token-auth-file={tokens}",
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
         f"--secure-port={port}",
@@ -149,23 +172,30 @@ def _api_server(folder: Path, binary: str, etcd_url: str, users: Mapping[str, st
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
     ]
-    log = folder / "kube-apiserver.log"
-    with _process(log, binary, *arguments) as server:
-        certificate = pki / "apiserver.crt"
+    log = folder / API_SERVER_LOG
+    server = _start(log, command)
+    certificate = pki / "apiserver.crt"
+    try:
         eventually(lambda: certificate.exists() or _died(server, log), timeout=START_TIMEOUT_S)
-        # The certificate that it makes for itself names the advertised address.
-        url = f"https://127.0.0.1:{port}"
-        with httpx.Client(
-            base_url=url,
-            verify=_trust(certificate),
-            headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
-            timeout=10,
-            trust_env=False,
-        ) as client:
-            eventually(
-                lambda: client.get("/readyz").text == "ok" or _died(server, log), timeout=START_TIMEOUT_S
-            )
-            yield ControlPlane(url, certificate, folder, client)
+    except BaseException:
+        server.kill()
+        server.wait(STOP_TIMEOUT_S)
+        raise
+    # The certificate that it makes for itself names the advertised address.
+    url = f"https://127.0.0.1:{port}"
+    with httpx.Client(
+        base_url=url,
+        verify=_trust(certificate),
+        headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
+        timeout=10,
+        trust_env=False,
+    ) as client:
+        plane = ControlPlane(url, certificate, folder, client, command, server)
+        try:
+            plane.await_api_server()
+            yield plane
+        finally:
+            plane.stop_api_server()
 
 
 def _trust(certificate: Path) -> ssl.SSLContext:
@@ -182,14 +212,18 @@ def _died(process: subprocess.Popen[bytes], log: Path) -> bool:
 @contextmanager
 def _process(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program until the end of the block; what it prints goes to `log`."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    process = _start(log, command)
+    try:
+        yield process
+    finally:
+        process.terminate()
         try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(STOP_TIMEOUT_S)
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_TIMEOUT_S)
+
+
+def _start(log: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

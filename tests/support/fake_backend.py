@@ -4,16 +4,11 @@ Loads take `load_seconds`, one at a time; memory is a number; what a test wants 
 attributes. Every call is recorded.
 """
 
-import asyncio
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-
-from aiohttp import web
 
 Key = tuple[str, str, str | None]
 LIVE = ("owner", "pin", "priority", "idle_timeout_seconds", "served_name", "chat_template_kwargs")
@@ -41,16 +36,35 @@ class Call:
     at: float
 
 
+@dataclass(frozen=True)
+class Departure:
+    """A model that left memory, and which ones stayed."""
+
+    name: str
+    reason: str
+    stayed: tuple[str, ...]
+
+
 @dataclass
 class FakeBackend:
     """One pod's backend. Sizes are bytes."""
 
     pod_uid: str
     load_seconds: float = 0.05
+    fetch_seconds: float = 0.0
+    """Before the load itself, unless the files are in `cache`."""
+    cache: set[str] = field(default_factory=set)
+    """Model ids whose files were fetched; several backends may share it."""
     capacity: int = 1000
     sizes: dict[str, int] = field(default_factory=dict)
     fail_with: dict[str, str] = field(default_factory=dict)
     """Loads of these model ids end with that code."""
+    deadly: set[str] = field(default_factory=set)
+    """Loads of these model ids end the container, which comes up again at once."""
+    token: str | None = None
+    """What every POST has to bear."""
+    defaults: dict[str, Any] = field(default_factory=lambda: {"dtype": "auto", "trust_remote_code": False})
+    """Load-time settings of models for which nothing else is asked."""
     refuse: Refusal | None = None
     """Every POST is answered with this."""
     unacceptable: dict[str, str] = field(default_factory=dict)
@@ -62,6 +76,11 @@ class FakeBackend:
     lie: Any = None
     """Answered as the inventory, whatever it is."""
     calls: list[Call] = field(default_factory=list)
+    begun: Counter[str] = field(default_factory=Counter)
+    """Loads by model id, over all instances."""
+    fetched: list[str] = field(default_factory=list)
+    departures: list[Departure] = field(default_factory=list)
+    """Over all instances."""
     instance_id: str = ""
     instances: int = 0
 
@@ -70,7 +89,8 @@ class FakeBackend:
 
     def restart(self) -> None:
         """What a container restart does: all is gone, but for the note of what was being loaded."""
-        crashed = [load["key"] for load in getattr(self, "loads", ()) if load["started"] is not None]
+        loads = getattr(self, "loads", ())
+        crashed = [load["key"] for load in loads if load["started"] is not None and load["here"]]
         self.instances += 1
         self.instance_id = f"{self.pod_uid}-{self.instances}"
         self.crashed: list[Key] = crashed
@@ -92,7 +112,16 @@ class FakeBackend:
             load = self.loads[0]
             if load["started"] is None:
                 load["started"] = now
-            if now - load["started"] < self.load_seconds:
+            model_id = load["key"][1]
+            if not load["here"] and now - load["started"] >= self.fetch_seconds:
+                load["here"] = True
+                self.cache.add(model_id)
+                self.fetched.append(model_id)
+            fetching = 0 if load["cached"] else self.fetch_seconds
+            if now - load["started"] < fetching + self.load_seconds:
+                return
+            if model_id in self.deadly:
+                self.restart()
                 return
             self.loads.pop(0)
             self._finish(load)
@@ -104,9 +133,15 @@ class FakeBackend:
 
     def _drop(self, key: Key, reason: str) -> None:
         del self.residents[key]
+        self.departures.append(Departure(_name(key), reason, tuple(map(_name, self.residents))))
         self.sequence += 1
         count = self.evictions.get(key, {}).get("count", 0) + 1
         self.evictions[key] = {"reason": reason, "seq": self.sequence, "at": _now(), "count": count}
+
+    def put(self, model_id: str, owner: str | None, revision: str | None = None) -> None:
+        """A model that is in memory already, for whatever reason."""
+        key = ("serve", model_id, revision)
+        self._finish({"key": key, "load_id": "former", "settings": {"owner": owner}})
 
     def serve_request(self, model_id: str) -> None:
         """A client's request, which loads a declared model."""
@@ -121,7 +156,7 @@ class FakeBackend:
     def resident_ids(self) -> list[str]:
         """The names in memory, with revisions."""
         self.advance()
-        return sorted(f"{key[1]}@{key[2]}" if key[2] else key[1] for key in list(self.residents))
+        return sorted(map(_name, list(self.residents)))
 
     # The contract
 
@@ -168,8 +203,10 @@ class FakeBackend:
         resident = self.residents.get(key)
         if resident is not None:
             resident.update({name: body[name] for name in LIVE if name in body})
-            wanted = {name: body.get(name, resident["settings"][name]) for name in LOAD_TIME}
-            if wanted == resident["settings"]:
+            asked = {**resident["requested_settings"], **{k: body[k] for k in LOAD_TIME if k in body}}
+            asked = {name: value for name, value in asked.items() if value is not None}
+            if self._in_force(asked) == resident["settings"]:
+                resident["requested_settings"] = asked
                 return 200, {**_named(key), "status": "already_loaded"}
         load = self._start(key, body)
         return 202, {**_named(key), "status": "loading", "load_id": load["load_id"]}
@@ -202,7 +239,10 @@ class FakeBackend:
             if load["key"] == key:
                 return load
         self.sequence += 1
+        cached = key[1] in self.cache or not self.fetch_seconds
         load = {"key": key, "load_id": f"load-{self.sequence}", "settings": settings, "started": None}
+        load |= {"cached": cached, "here": cached}
+        self.begun[key[1]] += 1
         self.failed.pop(key, None)
         self.loads.append(load)
         self.advance()
@@ -227,12 +267,17 @@ class FakeBackend:
             "commit": "c0ffee",
             "default": False,
             "bytes": size,
-            "settings": {name: settings.get(name) for name in LOAD_TIME},
+            "settings": self._in_force(settings),
+            "requested_settings": {k: settings[k] for k in LOAD_TIME if settings.get(k) is not None},
             "loaded_at": _now(),
             "last_used_at": _now(),
             "active_requests": 0,
             **{name: settings.get(name) for name in LIVE},
         }
+
+    def _in_force(self, asked: dict[str, Any]) -> dict[str, Any]:
+        settings = {name: asked.get(name) or self.defaults.get(name) for name in LOAD_TIME}
+        return {name: None if value == "none" else value for name, value in settings.items()}
 
     def _loading(self, load: dict[str, Any]) -> dict[str, Any]:
         started = load["started"]
@@ -240,87 +285,20 @@ class FakeBackend:
             **_named(load["key"]),
             "owner": load["settings"].get("owner"),
             "load_id": load["load_id"],
-            "stage": "weights" if started else "queued",
+            "stage": ("weights" if load["here"] else "download") if started else "queued",
             "done": time.time() - started if started else 0,
-            "total": self.load_seconds,
+            "total": self.load_seconds if load["here"] else self.fetch_seconds,
             "started_at": datetime.fromtimestamp(started, UTC).isoformat() if started else None,
             "stage_since": _now(),
         }
 
 
-class Fleet:
-    """Backends on addresses of loopback, all on one port, as the pods of one Service are."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.backends: dict[str, FakeBackend] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fake backends", daemon=True)
-        self._runners: list[web.AppRunner] = []
-
-    def add(self, address: str, backend: FakeBackend) -> FakeBackend:
-        """Serve `backend` on `address` (instead of another one there, if so)."""
-        if address not in self.backends:
-            asyncio.run_coroutine_threadsafe(self._listen(address), self._loop).result(timeout=10)
-        self.backends[address] = backend
-        return backend
-
-    async def _listen(self, address: str) -> None:
-        app = web.Application()
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            return await _answer(self.backends[address], request)
-
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, address, self.port).start()
-        self._runners.append(runner)
-
-    async def _close(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-
-
-@contextmanager
-def fleet(port: int) -> Iterator[Fleet]:
-    """A fleet whose servers live until the end of the block."""
-    backends = Fleet(port)
-    backends._thread.start()
-    try:
-        yield backends
-    finally:
-        asyncio.run_coroutine_threadsafe(backends._close(), backends._loop).result(timeout=10)
-        backends._loop.call_soon_threadsafe(backends._loop.stop)
-        backends._thread.join(timeout=10)
-        backends._loop.close()
-
-
-async def _answer(backend: FakeBackend, request: web.Request) -> web.StreamResponse:
-    instance = request.headers.get("X-FlexServ-Instance")
-    body = await request.json() if request.can_read_body else None
-    backend.calls.append(Call(request.method, request.path, instance, body, time.time()))
-    if backend.hang:
-        await asyncio.sleep(60)
-    await asyncio.sleep(backend.slowness)
-    if request.method == "GET":
-        lie = backend.lie
-        if isinstance(lie, bytes):
-            return web.Response(body=lie, content_type="application/json")
-        return web.json_response(backend.inventory())
-    try:
-        if instance is not None and instance != backend.instance_id:
-            raise Refusal(409, "wrong_instance", f"this is {backend.instance_id}")
-        status, content = backend.post(request.path, body)
-    except Refusal as refusal:
-        named = {"param": refusal.param, "code": refusal.code}
-        error = {"message": str(refusal), "type": "server_error", **named}
-        return web.json_response({"error": error}, status=refusal.status)
-    return web.json_response(content, status=status)
-
-
 def _key(body: dict[str, Any]) -> Key:
     return (body.get("kind", "serve"), body["model_id"], body.get("revision"))
+
+
+def _name(key: Key) -> str:
+    return f"{key[1]}@{key[2]}" if key[2] else key[1]
 
 
 def _named(key: Key) -> dict[str, Any]:

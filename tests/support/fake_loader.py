@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hf_transformers_backend.errors import FlexServError
 from hf_transformers_backend.identity import ModelIdentity
-from hf_transformers_backend.loader import Progress, Source
+from hf_transformers_backend.loader import OutOfMemory, Progress, Source
 from hf_transformers_backend.model_settings import LoadSettings
 
 PATIENCE_SECONDS = 20.0
@@ -66,6 +66,10 @@ class FakeLoader:
         self.gates: dict[str, Gate] = {}
         self.errors: dict[str, Exception] = {}
         self.sizes: dict[str, int | None] = {}
+        self.expected: dict[str, int] = {}
+        self.devices: dict[str, str] = {}
+        self.runs_out: dict[str, int] = {}
+        """How many more loads of a model run out of memory."""
         self._loaded: list[tuple[str, weakref.ref[FakeModel]]] = []
 
     def last(self) -> FakeModel:
@@ -85,6 +89,9 @@ class FakeLoader:
 
     def order(self) -> list[str]:
         return [model_id for model_id, _ in self._loaded]
+
+    def expected_bytes(self, identity: ModelIdentity, settings: LoadSettings) -> int | None:
+        return self.expected.get(identity.model_id)
 
     def fetch(self, identity: ModelIdentity, settings: LoadSettings, progress: Progress) -> Source:
         gate = self.fetch_gates.get(identity.model_id)
@@ -108,8 +115,12 @@ class FakeLoader:
             gate.pass_through(progress)
         if identity.model_id in self.errors:
             raise self.errors[identity.model_id]
+        if self.runs_out.get(identity.model_id, 0) > 0:
+            self.runs_out[identity.model_id] -= 1
+            raise OutOfMemory("no memory on purpose")
         size = self.sizes.get(identity.model_id) or 100
-        model = FakeModel(identity, settings, executor, size, {"cpu": size})
+        device = self.devices.get(identity.model_id, "cpu")
+        model = FakeModel(identity, settings, executor, size, {device: size})
         # Weakly: a reference of ours would keep the weights that residency frees.
         self._loaded.append((identity.model_id, weakref.ref(model)))
         return model

@@ -2,7 +2,8 @@
  *
  * `init`, `count`, and per device D (a GPU's number, or GPU.INSTANCE for a MIG instance): `D.total`, `D.used`,
  * `D.utilization`, `D.temperature`, `D.milliwatts`, `D.uuid`, `D.name`, `D.instances` (MIG is on if not 0),
- * `D.error` (the code that every call on the device returns). A sensor without a file is not supported.
+ * `D.error` (the code that every call on the device returns), `D.handle` (the code that opening it returns). A
+ * sensor without a file is not supported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,9 +71,11 @@ int nvmlDeviceGetCount_v2(unsigned *count) { *count = (unsigned)number("count", 
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **handle) {
     if (index >= 64 || (int)index >= number("count", 0)) return INVALID_ARGUMENT;
+    char name[64];
+    snprintf(name, sizeof name, "%u.handle", index);
     *handle = &devices[index][MAX_INSTANCES];
     **handle = (device_t){(int)index, -1};
-    return SUCCESS;
+    return number(name, SUCCESS);
 }
 
 int nvmlDeviceGetMigMode(device_t *device, unsigned *current, unsigned *pending) {

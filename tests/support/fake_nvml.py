@@ -56,10 +56,16 @@ def write_machine(folder: Path, devices: Mapping[str, Device], *, init: int = 0)
     return folder
 
 
-def run_python(program: str, library: Path | None, machine: Path, visible: str | None = None) -> Any:
+def run_python(
+    program: str,
+    library: Path | None,
+    machine: Path,
+    visible: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Any:
     """Run `program`, which prints JSON, against the stand-in; returns what it printed last."""
     environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    environ |= {"PYTHONPATH": str(BACKEND), "FAKE_NVML_DIR": str(machine)}
+    environ |= {"PYTHONPATH": str(BACKEND), "FAKE_NVML_DIR": str(machine), **(env or {})}
     if library is not None:
         environ["LD_LIBRARY_PATH"] = str(library)
     if visible is not None:

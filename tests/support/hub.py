@@ -1,4 +1,7 @@
-"""A stand-in for the model hub on loopback: the few endpoints that a download uses, serving real folders."""
+"""A stand-in for the model hub on loopback: the few endpoints that a download uses, serving real folders.
+
+It can fail as the real one does: refuse, refuse for the rate, break a connection in the middle of a file.
+"""
 
 import hashlib
 import json
@@ -16,14 +19,21 @@ CHUNK = 10 * 1024 * 1024
 class Hub:
     """`repositories` maps ids to folders. `refusals` maps ids to (status, X-Error-Code).
 
-    A file larger than CHUNK is sent in pieces, each after the first once `gate` is set.
+    A file larger than CHUNK is sent in pieces, each after the first once `gate` is set. `too_many` is how
+    often the next requests for a repository get a 429, and `cuts` how often a file (`owner/name/file`) ends
+    after its first piece. `served` has the files that were sent, `resumed` those that were asked for from a
+    place in the middle. `weights` is what it knows without a look into the files: how many of each type.
     """
 
     def __init__(self, repositories: dict[str, Path], refusals: dict[str, tuple[int, str]]) -> None:
         self.repositories = repositories
         self.refusals = refusals
         self.gate = threading.Event()
+        self.weights: dict[str, dict[str, int]] = {}
         self.served: list[str] = []
+        self.resumed: list[str] = []
+        self.too_many: dict[str, int] = {}
+        self.cuts: dict[str, int] = {}
         hub = self
 
         class Handler(_Handler):
@@ -43,6 +53,10 @@ class Hub:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Nobody listens at `url` any more."""
         self.gate.set()
         self._server.shutdown()
         self._thread.join(10)
@@ -66,34 +80,51 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         parts = path.removeprefix("/api/models").strip("/").split("/")
         repository, action, rest = "/".join(parts[:2]), *(parts[2:3] or [""]), parts[3:]
-        if repository in self.owner.refusals:
+        if self.owner.too_many.get(repository, 0) > 0:
+            self.owner.too_many[repository] -= 1
+            self._send(429, b"{}", {"Retry-After": "0"})
+        elif repository in self.owner.refusals:
             status, code = self.owner.refusals[repository]
             self._send(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code})
         elif repository not in self.owner.repositories:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+        elif not action:
+            self._send(200, json.dumps({"id": repository, "sha": self.owner.commit(repository)}).encode())
         elif rest[:1] not in (["main"], [self.owner.commit(repository)]):
             self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif action == "revision":
-            self._send(200, json.dumps({"id": repository, "sha": self.owner.commit(repository)}).encode())
+            self._send(200, json.dumps(self._facts(repository)).encode())
         elif action == "tree":
             self._send(200, json.dumps(_tree(self.owner.repositories[repository])).encode())
         else:
             self._send_file(repository, "/".join(rest[1:]), with_body)
 
+    def _facts(self, repository: str) -> dict[str, Any]:
+        facts: dict[str, Any] = {"id": repository, "sha": self.owner.commit(repository)}
+        if (weights := self.owner.weights.get(repository)) is not None:
+            facts["safetensors"] = {"parameters": weights, "total": sum(weights.values())}
+        return facts
+
     def _send_file(self, repository: str, name: str, with_body: bool) -> None:
         file = self.owner.repositories[repository] / name
         headers = {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": self.owner.commit(repository)}
-        self.send_response(200)
-        for header, value in {**headers, "Content-Length": str(file.stat().st_size)}.items():
+        size, asked = file.stat().st_size, f"{repository}/{name}"
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+        self.send_response(206 if start else 200)
+        for header, value in {**headers, "Content-Length": str(size - start)}.items():
             self.send_header(header, value)
         self.end_headers()
         if not with_body:
             return
-        self.owner.served.append(f"{repository}/{name}")
+        (self.owner.resumed if start else self.owner.served).append(asked)
         with file.open("rb") as stream:
+            stream.seek(start)
             first = True
             while piece := stream.read(CHUNK):
-                if not first and not self.owner.gate.wait(30):
+                if not first and (self._is_cut(asked) or not self.owner.gate.wait(30)):
+                    self.close_connection = True
                     return
                 first = False
                 try:
@@ -101,6 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
                 except OSError:  # the client gave up
                     self.close_connection = True
                     return
+
+    def _is_cut(self, file: str) -> bool:
+        left = self.owner.cuts.get(file, 0)
+        self.owner.cuts[file] = left - 1
+        return left > 0
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

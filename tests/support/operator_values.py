@@ -1,11 +1,13 @@
 """Short ways to write down what is desired and what a pod says, for tests of the operator's decisions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flexserv_operator.claims import merge
-from flexserv_operator.decide import Action, Declare, Load, Memory, Plan, Sync, plan
+from flexserv_operator.decide import plan
 from flexserv_operator.desired import Desired, Model
 from flexserv_operator.inventory import Identity, Inventory
+from flexserv_operator.plans import Action, Declare, Load, Memory, Plan, Sync
 from flexserv_operator.unloads import Disown, Unload
 
 NOW = 1_800_000_000.0
@@ -83,10 +85,15 @@ def inventory(*models: dict[str, Any], **fields: Any) -> Inventory:
 
 
 def decide(
-    wanted: Desired, seen: Inventory, memory: Memory | None = None, now: float = NOW, oom_killed: bool = False
+    wanted: Desired,
+    seen: Inventory,
+    memory: Memory | None = None,
+    now: float = NOW,
+    oom_killed: bool = False,
+    elsewhere: Mapping[Identity, str] | None = None,
 ) -> Plan:
     """A decision where the declared list is known to the pod as "same"."""
-    return plan(wanted, "same", seen, memory or Memory(), now, oom_killed)
+    return plan(wanted, "same", seen, memory or Memory(), now, oom_killed, elsewhere or {})
 
 
 def spoken(actions: tuple[Action, ...]) -> list[str]:

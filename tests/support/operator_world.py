@@ -13,11 +13,15 @@ import httpx
 
 from tests.support.control_plane import ApiRejected, ControlPlane, free_port
 from tests.support.eventually import eventually
-from tests.support.fake_backend import FakeBackend, Fleet
+from tests.support.fake_backend import FakeBackend
+from tests.support.fake_fleet import Fleet
+from tests.support.operator_nursery import ROOT, Child, Nursery
 
 OPERATOR_TOKEN = "operator-of-this-test-only"
 OPERATOR_USER = "flexserv-operator"
 SERVICE = "flexserv"
+PATIENCE_S = 30.0
+"""For what takes a second or two: a busy machine must not fail a test."""
 ROLE = [
     {"apiGroups": ["flexserv.io"], "resources": ["flexservmodels"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["flexserv.io"], "resources": ["flexservmodels/status"], "verbs": ["get", "patch"]},
@@ -27,9 +31,17 @@ ROLE = [
 
 
 class Operator:
-    """One run of `python -m flexserv_operator`."""
+    """One run of `python -m flexserv_operator`, or of its twin from the nursery."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, log: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespace: str,
+        log: Path,
+        settings: Mapping[str, str],
+        nursery: Nursery | None = None,
+        die_after: int | None = None,
+    ) -> None:
         self.health_port, self.metrics_port = free_port(), free_port()
         self.log = log
         flags = {
@@ -39,18 +51,21 @@ class Operator:
             "metrics-port": str(self.metrics_port),
             **settings,
         }
-        command = [sys.executable, "-m", "flexserv_operator"]
-        command += [argument for name, value in flags.items() for argument in (f"--{name}", value)]
+        arguments = [argument for name, value in flags.items() for argument in (f"--{name}", value)]
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("FLEXSERV_OPERATOR")
         }
-        operator = Path(__file__).parents[2] / "operator"
+        environment |= {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT / "operator")}
+        self.process: subprocess.Popen[bytes] | Child
+        if nursery is not None:
+            self.process = nursery.start(arguments, environment, log, die_after)
+            return
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "flexserv_operator", *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**environment, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(operator)},
+                env=environment,
             )
 
     def get(self, port: int, path: str) -> httpx.Response:
@@ -76,8 +91,11 @@ class Operator:
 class World:
     """One namespace and what lives in it."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, fleet: Fleet, folder: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, namespace: str, fleet: Fleet, folder: Path, nursery: Nursery | None = None
+    ) -> None:
         self.plane, self.namespace, self.fleet, self.folder = plane, namespace, fleet, folder
+        self.nursery = nursery
         self.models = f"/apis/flexserv.io/v1alpha1/namespaces/{namespace}/flexservmodels"
         self.core = f"/api/v1/namespaces/{namespace}"
         self.operators: list[Operator] = []
@@ -101,12 +119,13 @@ class World:
         spec = {"selector": {"app": name}, "ports": ports}
         self.plane.call("POST", f"{self.core}/services", {"metadata": {"name": name}, "spec": spec})
 
-    def start_operator(self, **settings: str) -> Operator:
-        """Run the operator; underscores in the names of settings stand for dashes."""
+    def start_operator(self, die_after: int | None = None, **settings: str) -> Operator:
+        """Run the operator; underscores in the names of settings stand for dashes. With `die_after` it dies
+        after that many calls."""
         flags = {name.replace("_", "-"): value for name, value in settings.items()}
-        log = self.folder / "operator.log"
+        log = self.folder / f"operator-{self.namespace}.log"
         kubeconfig = self.plane.kubeconfig(OPERATOR_TOKEN)
-        operator = Operator(kubeconfig, self.namespace, log, flags)
+        operator = Operator(kubeconfig, self.namespace, log, flags, self.nursery, die_after)
         self.operators.append(operator)
         return operator
 
@@ -171,7 +190,7 @@ class World:
         return found
 
     def reaches(
-        self, name: str, phase: str, reason: str | None = None, timeout: float = 10
+        self, name: str, phase: str, reason: str | None = None, timeout: float = PATIENCE_S
     ) -> dict[str, Any]:
         """Wait until the status has that phase (and reason of Ready) for the newest generation; return it."""
 
@@ -195,6 +214,6 @@ class World:
         items = self.plane.call("GET", f"{self.core}/events")["items"]
         return [event for event in items if event["involvedObject"]["name"] == name]
 
-    def soon(self, probe: Callable[[], object], timeout: float = 10) -> None:
+    def soon(self, probe: Callable[[], object], timeout: float = PATIENCE_S) -> None:
         """Wait until it is so."""
         eventually(probe, timeout)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.model_settings import LoadSettings
-from hf_transformers_backend.residency.views import ResidencySnapshot, ResidentView
+from hf_transformers_backend.residency.views import LoadTimes, ResidencySnapshot, ResidentView
 
 
 def resident(
@@ -34,6 +34,7 @@ def resident(
         devices={"cpu": size} if devices is None else devices,
         commit=None,
         settings=LoadSettings(),
+        asked={},
         loaded_at=0.0,
         last_used_at=last_used_at,
         expires_at=None,
@@ -52,7 +53,7 @@ def snapshot(*models: ResidentView, **changes: Any) -> ResidencySnapshot:
         "last_evictions": (),
         "evictions": {},
         "loads": {},
-        "load_seconds": (),
+        "load_times": LoadTimes(),
         "declared_labels": frozenset(),
         "declared_hash": None,
         "synced": False,

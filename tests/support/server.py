@@ -6,31 +6,40 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import httpx
 
+from tests.support.api_document import check_documented
 from tests.support.eventually import eventually
 
 PROGRAM = Path(__file__).parents[2] / "backend" / "hf_transformers_backend" / "backend_server.py"
 START_SECONDS = 90.0
 STOP_SECONDS = 90.0
-_LISTENING = re.compile(r"listening on (http://\S+)")
+_LISTENING = re.compile(r"listening on (http://[^\s\"]+)")
 
 
 class RunningServer:
     """Starts on a free port, waits for /health, and stops with SIGTERM, which must end it with exit code 0.
 
     `flags` are the command line; `env` is added to the environment, from which other FLEXSERV_ settings are
-    removed. The log is shown when the test or the stop fails.
+    removed. The log is shown when the test or the stop fails. `program` stands in for the real one;
+    `inside` is a command that starts another one, such as a cgroup's.
     """
 
     def __init__(
-        self, *flags: str, env: Mapping[str, str] | None = None, expected_exit: int | None = 0
+        self,
+        *flags: str,
+        env: Mapping[str, str] | None = None,
+        expected_exit: int | None = 0,
+        program: Path = PROGRAM,
+        inside: Sequence[str] = (),
     ) -> None:
         self._flags = flags
+        self._program = program
+        self._inside = inside
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("FLEXSERV_")}
         self._env |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", **(env or {})}
         self._expected_exit = expected_exit
@@ -39,14 +48,16 @@ class RunningServer:
     def __enter__(self) -> "RunningServer":
         self._log_file = tempfile.TemporaryFile(mode="w+b")
         self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), "--port", "0", *self._flags],
+            [*self._inside, sys.executable, str(self._program), "--port", "0", *self._flags],
             env=self._env,
             stdout=self._log_file,
             stderr=subprocess.STDOUT,
         )
         try:
             self.base_url = eventually(self._address, START_SECONDS)
-            self.client = httpx.Client(base_url=self.base_url, timeout=60)
+            self.client = httpx.Client(
+                base_url=self.base_url, timeout=60, event_hooks={"response": [check_documented]}
+            )
             eventually(lambda: self.client.get("/health").is_success, START_SECONDS)
         except BaseException:
             self._end_process()

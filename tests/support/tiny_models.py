@@ -93,8 +93,7 @@ def served_model(model: Any, processor: Any, modality: Modality = Modality.LLM) 
             modality=modality,
             key=f"tiny-{id(model)}",
             executor=executor,
-            bytes=0,
-            devices={"cpu": 0},
+            weights_on={"cpu": 0},
         )
         with served.resources:
             yield served

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lab import go_builds, golang
-from lab.go_builds import CHARTS, HELM_UNITTEST, KUBERNETES, PAUSE, Module, Program, key
+from lab.go_builds import CHARTS, HELM_UNITTEST, KUBE_SCORE, KUBERNETES, PAUSE, Module, Program, key
 
 
 @pytest.fixture
@@ -46,7 +46,9 @@ def test_a_version_that_is_not_declared_is_an_error_that_names_the_file(module: 
         go_builds.declared_version(module.name, "example.org/other")
 
 
-@pytest.mark.parametrize("module", [KUBERNETES, CHARTS, HELM_UNITTEST, PAUSE], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "module", [KUBERNETES, CHARTS, HELM_UNITTEST, KUBE_SCORE, PAUSE], ids=lambda one: one.name
+)
 def test_every_program_of_ours_is_a_tool_of_its_go_mod(module: Module) -> None:
     text = (module.folder / "go.mod").read_text()
     for program in module.programs.values():
