@@ -38,6 +38,9 @@ class Installation:
                 "__NAMESPACE__", self.kube.namespace
             )
         )
+        # A pod that comes before its claim is bound may miss that: the scheduler looks again after 5 minutes.
+        bound = "--for=jsonpath={.status.phase}=Bound"
+        self.kube.kubectl("wait", bound, "persistentvolumeclaim/flexserv-models", "--timeout=60s")
 
     def install(self, *arguments: str, chart: Path = CHART, values: Path = VALUES) -> str:
         """`helm upgrade --install`, waiting until every pod is Ready; returns the notes."""
