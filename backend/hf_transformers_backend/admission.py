@@ -95,7 +95,8 @@ def decide(
             going.append(occupant)
     lacking = demand.lacking_after(going)
     if lacking:
-        return Admission("refuse", (), needed_bytes, available, lacking[0])
+        # What there would be without those that may go: who wants to make more room needs what is missing.
+        return Admission("refuse", (), needed_bytes, demand.available_after(going), lacking[0])
     if any(occupant.stance == "leaving" or occupant.in_use for occupant in going):
         replaced = tuple(one.identity for one in going if one.stance == "replaced")
         return Admission("wait", replaced, needed_bytes, available)

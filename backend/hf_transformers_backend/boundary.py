@@ -104,7 +104,8 @@ class BodyLimitMiddleware:
             if complete:  # what comes now is the client's leaving, for which there is no limit
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), self._idle_seconds)
+                async with asyncio.timeout(self._idle_seconds):
+                    message = await receive()
             except TimeoutError:
                 fault = RequestTimeout(
                     f"no more of the request body came for {self._idle_seconds:g} s; send it again"

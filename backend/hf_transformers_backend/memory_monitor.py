@@ -117,6 +117,9 @@ class MemoryMonitor:
                 self.check()
             except Exception:  # the top of a thread that must outlive any single failure
                 log.exception("Memory could not be checked; trying again in %g s", self._pause())
+                # Nobody is refused for a pressure that nobody can see.
+                self._pressures = ()
+                self._residency.set_pressure(None)
 
     def _pause(self) -> float:
         """Who was refused was told to come back soon: by then we must have looked again."""

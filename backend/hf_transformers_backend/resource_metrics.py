@@ -21,6 +21,7 @@ from hf_transformers_backend.cgroup import ContainerMemory, read_container_memor
 from hf_transformers_backend.cpu import CoreTimes, CpuCoreInfo, CpuSampler
 from hf_transformers_backend.gpu import GpuMemoryInfo, as_cuda_sees, read_cuda, read_mps
 from hf_transformers_backend.nvml import NvmlProbe
+from hf_transformers_backend.sensor import Sensor, SensorSilent
 from hf_transformers_backend.units import gibibytes, percentage
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "SystemResourceSnapshot",
     "get_cpu_info",
     "get_gpu_info",
+    "get_gpu_info_in_time",
     "get_max_vram_used_pct",
     "get_ram_info",
     "get_system_resources",
@@ -41,6 +43,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CPU_WINDOW_SECONDS = 0.2
+GPU_PATIENCE_SECONDS = 2.0
 
 
 class GpuProbeError(RuntimeError):
@@ -181,6 +184,15 @@ def get_gpu_info() -> list[GpuMemoryInfo]:
         return []
 
 
+def get_gpu_info_in_time() -> list[GpuMemoryInfo]:
+    """As `get_gpu_info`, and empty too when the driver hangs: who merely shows it does not hang with it."""
+    try:
+        return _shown_gpus.wait(_shown_gpus.begin())
+    except SensorSilent as silence:
+        log.warning("%s", silence)
+        return []
+
+
 def get_max_vram_used_pct() -> float:
     """The fullest visible GPU, in percent; 0.0 when there is none."""
     return max(
@@ -191,7 +203,7 @@ def get_max_vram_used_pct() -> float:
 def get_system_resources(cpu_interval: float = CPU_WINDOW_SECONDS) -> SystemResourceSnapshot:
     """Memory, CPU and GPUs. Blocks for `cpu_interval` seconds."""
     cpu = get_cpu_info(cpu_interval)
-    return SystemResourceSnapshot(get_ram_info(), cpu, get_gpu_info())
+    return SystemResourceSnapshot(get_ram_info(), cpu, get_gpu_info_in_time())
 
 
 def _memory_dict(used: int, free: int, total: int) -> dict[str, float]:
@@ -222,3 +234,4 @@ def _torch_on_apple() -> ModuleType | None:
 
 machine = Machine()
 """The real one, which the five functions read."""
+_shown_gpus: Sensor[list[GpuMemoryInfo]] = Sensor("GPUs", lambda: get_gpu_info(), GPU_PATIENCE_SECONDS)

@@ -11,9 +11,6 @@ from typing import NamedTuple
 from flexserv_operator.desired import Claim
 from flexserv_operator.inventory import Identity, Inventory
 
-_AFTER_THE_FETCH = frozenset({"insufficient_memory"})
-"""Codes of loads that failed when the files were there already."""
-
 
 class Files(NamedTuple):
     """What is fetched: all kinds of one model share it."""
@@ -112,7 +109,6 @@ def _present(inventory: Inventory) -> set[Files]:
         for load in inventory.loading
         if load.stage == "weights" or (load.stage == "queued" and load.started_at is not None)
     ]
-    identities += [failure.identity for failure in inventory.failed if failure.code in _AFTER_THE_FETCH]
     return {files for identity in identities if (files := Files.of(identity)) is not None}
 
 

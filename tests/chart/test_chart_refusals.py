@@ -29,6 +29,7 @@ from tests.support.chart import CHART, ChartRefused, helm, nested, render
         ("backend.gpu.count", -1, "/backend/gpu/count': minimum"),
         ("backend.gpu.count", "1", "/backend/gpu/count': got string"),
         ("backend.gpu.resourceName", "gpu", "/backend/gpu/resourceName'"),
+        ("backend.resources.limits", None, "/backend/resources/limits': got null"),
         ("backend.containerPort", None, "/backend': missing property 'containerPort'"),
         ("backend.autoscaling.minReplicas", 0, "/backend/autoscaling/minReplicas': minimum"),
         ("backend.autoscaling.metrics", [], "/backend/autoscaling/metrics': minItems"),

@@ -5,13 +5,17 @@ import binascii
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from PIL import Image
 
 from hf_transformers_backend.errors import BadRequest
 
+MOST_PIXELS = 64_000_000
+"""Of all images of one request together; as RGB they take three bytes each."""
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
+"""Read by the library itself; others call programs, or write files."""
 _DATA_URI = re.compile(r"data:image/[\w.+-]+(?:;[\w-]+=[\w-]+)*;base64,", re.IGNORECASE)
 
 
@@ -25,15 +29,30 @@ def image_urls(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                 yield f"messages[{m}].content[{p}].image_url", url["url"] if isinstance(url, dict) else url
 
 
-def decode_image(image: str | bytes, where: str) -> Image.Image:
-    """The picture in bytes, or in a `data:image/...;base64,` URI, as RGB. Raises BadRequest, also for every
-    other address.
+def decode_images(images: Iterable[tuple[str, str | bytes]]) -> list[Image.Image]:
+    """The pictures of one request, from (where, bytes or `data:image/...;base64,` URI), as RGB.
+
+    Raises BadRequest, also for every other address, and where all together have too many pixels.
     """
+    pictures: list[Image.Image] = []
+    room = MOST_PIXELS
+    for where, image in images:
+        pictures.append(_decode(image, where, room))
+        room -= pictures[-1].width * pictures[-1].height
+    return pictures
+
+
+def _decode(image: str | bytes, where: str, most_pixels: int) -> Image.Image:
     try:
         data = _from_uri(image, where) if isinstance(image, str) else image
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as picture:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as picture:
+                if picture.width * picture.height > most_pixels:
+                    raise BadRequest(
+                        f"{where}: too many pixels; the images of a request may have {MOST_PIXELS} together",
+                        param=where,
+                    )
                 return picture.convert("RGB")
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise BadRequest(f"{where}: the image has too many pixels", param=where) from error

@@ -18,6 +18,8 @@ from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.request import Sampling
 
 _DEFAULT_MAX_TOKENS = 1024
+LEAST_TEMPERATURE = 1e-5
+"""Below it the best token is drawn anyway, and the division of the scores runs over."""
 
 
 def build_generation_config(
@@ -34,8 +36,8 @@ def build_generation_config(
     """
     config = _base(sampling.generation_config, models_own)
     if sampling.temperature is not None:
-        config.do_sample = sampling.temperature > 0
-        config.temperature = sampling.temperature or 1.0
+        config.do_sample = sampling.temperature >= LEAST_TEMPERATURE
+        config.temperature = sampling.temperature if config.do_sample else 1.0
     elif sampling.top_p is not None and sampling.top_p < 1:
         config.do_sample = True
     if sampling.top_p is not None:
@@ -130,7 +132,7 @@ def _base(values: Mapping[str, Any] | None, models_own: GenerationConfig) -> Gen
         config = GenerationConfig(**values)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadRequest(f"generation_config: {error}", param="generation_config") from error
-    if config.temperature == 0:
+    if config.temperature is not None and 0 <= config.temperature < LEAST_TEMPERATURE:
         config.do_sample, config.temperature = False, 1.0
     return config
 

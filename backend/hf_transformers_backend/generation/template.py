@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_transformers_backend.errors import BadRequest
-from hf_transformers_backend.generation.images import decode_image, image_urls
+from hf_transformers_backend.generation.images import decode_images, image_urls
 from hf_transformers_backend.generation.infill import infill_text, infill_tokens
 from hf_transformers_backend.generation.request import (
     ChatPrompt,
@@ -147,7 +147,7 @@ def _encode_tokens(served: ServedModel, prompt: TokenPrompt) -> EncodedPrompt:
 
 
 def _encode_chat(served: ServedModel, prompt: ChatPrompt, fetched: Mapping[str, bytes]) -> EncodedPrompt:
-    pictures = [decode_image(fetched.get(url, url), where) for where, url in images_in(served, prompt)]
+    pictures = decode_images((where, fetched.get(url, url)) for where, url in images_in(served, prompt))
     text = _render(served, prompt)
     if served.modality is Modality.LLM:
         return EncodedPrompt(

@@ -51,12 +51,15 @@ class Gate:
         needed = with_margin(weights_bytes)
         if needed is None:
             return
+        seen = self._shelf.departures
         rooms = self._measure(job.identity.kind)
         with self._lock:
             here = (*self._shelf.residents.values(), *self._shelf.leaving)
             occupants = [Occupant(one.identity, one.held_bytes, one.last_used_at) for one in here]
+            # Memory that somebody is just taking, or has just given back, is in no occupant's name.
+            settled = self._shelf.departures == seen and not self._shelf.somebody_lands(job)
         admission = decide(needed, rooms, occupants)
-        if admission.verdict == "refuse":
+        if settled and admission.verdict == "refuse":
             raise self._refusal(job, admission)
 
     def admit(self, job: LoadJob, weights_bytes: int | None) -> bool:
@@ -69,19 +72,19 @@ class Gate:
             seen = self._shelf.departures
             rooms = self._measure(job.identity.kind) if needed is not None else ()
             with self._lock:
-                job.check()
-                self._shelf.refuse_when_unable()
+                self._check(job)
                 admission = decide(needed, rooms, self._occupants(job.identity), self._max_models)
-                if admission.verdict == "refuse" and self._shelf.departures != seen:
+                if self._shelf.departures != seen and (admission.verdict == "refuse" or admission.make_room):
                     continue  # measured before somebody's memory came back
                 waits = admission.verdict == "wait" and self._wait(job)
                 refused = admission.verdict != "admit" and not waits
                 freeing = [] if refused else self._detach(job, admission.make_room)
                 if not waits:
                     self._deadlines.pop(job, None)
-            break
-        for resident in freeing:
-            self._housekeeper.free(resident)
+            given_back = [self._housekeeper.free(resident) for resident in freeing]
+            if waits or all(given_back):
+                break
+            # Somebody still holds the weights of one: measure and decide again.
         if refused:
             raise self._refusal(job, admission)
         if waits:
@@ -127,6 +130,14 @@ class Gate:
                     del self._deadlines[job]
         for job in coming:
             self._again(job)
+
+    def _check(self, job: LoadJob) -> None:
+        try:
+            job.check()
+            self._shelf.refuse_when_unable()
+        except BaseException:
+            self._deadlines.pop(job, None)
+            raise
 
     def _wait(self, job: LoadJob) -> bool:
         """False when its patience is over."""

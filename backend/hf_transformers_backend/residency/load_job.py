@@ -1,6 +1,7 @@
 """One load from its first wish to its end, and those who wait for it."""
 
 import itertools
+import re
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -116,7 +117,8 @@ class LoadJob:
 
 def renamed(error: FlexServError, identity: ModelIdentity, requested: str) -> FlexServError:
     """A copy of `error` for one more receiver, that speaks of the model by the name which this one used."""
-    message = error.message.replace(str(identity), requested).replace(identity.model_id, requested)
+    names = "|".join(map(re.escape, (str(identity), identity.model_id)))
+    message = re.sub(names, lambda _: requested, error.message)
     return type(error)(
         message, code=error.code, param=error.param, retry_after=error.retry_after, **error.details
     )

@@ -122,6 +122,10 @@ class Shelf:
         self._begin(job)
         return job
 
+    def somebody_lands(self, newcomer: LoadJob) -> bool:
+        """Whether the weights of another model are coming into memory."""
+        return any(job is not newcomer and job.view().stage == "weights" for job in self.jobs.values())
+
     def declare(self, declared: DeclaredList) -> None:
         self.directory.declared = declared
         for model in declared.models:

@@ -15,7 +15,7 @@ from hf_transformers_backend.backend import Backend
 from hf_transformers_backend.inventory import identity as identity_json
 from hf_transformers_backend.inventory import inventory, timestamp
 from hf_transformers_backend.residency import LoadTicket, Unloaded
-from hf_transformers_backend.resource_metrics import get_gpu_info, get_system_resources
+from hf_transformers_backend.resource_metrics import get_gpu_info_in_time, get_system_resources
 from hf_transformers_backend.routes.bodies import (
     DeclaredBody,
     EmptyBody,
@@ -70,7 +70,7 @@ def build_router(backend: Backend) -> APIRouter:
             "settings": {name: _shown(value) for name, value in settings},
             "access": backend.access.rights(request.headers),
             "device": settings.device,
-            "devices": [gpu.to_dict() for gpu in get_gpu_info()],
+            "devices": [gpu.to_dict() for gpu in get_gpu_info_in_time()],
         }
 
     @router.get(

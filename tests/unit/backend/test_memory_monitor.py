@@ -354,6 +354,28 @@ def test_a_probe_that_raises_does_not_end_the_thread(caplog: pytest.LogCaptureFi
         assert monitor.stop(timeout=10)
 
 
+def test_a_probe_that_raises_ends_a_refusal_that_nobody_can_check_any_more() -> None:
+    memory, ticks = MemoryOfModels(resident("a", 20 * GIB, active=1), others=75), Ticks()
+    broken = threading.Event()
+
+    def probe() -> Sequence[Reading]:
+        if broken.is_set():
+            raise OSError("no /proc")
+        return memory.readings()
+
+    monitor = MemoryMonitor(memory, SETTINGS, watch_vram=False, probe=probe, wait=ticks.wait)
+    monitor.start()
+    try:
+        eventually(lambda: ticks.asked, timeout=10, interval=0.01)
+        ticks.tick()
+        assert memory.pressure is not None and memory.pressure.refuses_work
+        broken.set()
+        ticks.tick()
+        assert memory.pressure is None and monitor.pressures == ()
+    finally:
+        assert monitor.stop(timeout=10)
+
+
 def test_the_thread_is_a_daemon_and_starts_once() -> None:
     monitor = MemoryMonitor(MemoryOfModels(), SETTINGS, watch_vram=False)
     monitor.start()

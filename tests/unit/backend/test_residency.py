@@ -13,6 +13,7 @@ from hf_transformers_backend.errors import FlexServError, NotFound
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.residency import DeclaredModel, Lease, Residency
+from hf_transformers_backend.residency.load_job import renamed
 from hf_transformers_backend.settings import load_settings
 
 from tests.support.eventually import eventually
@@ -508,3 +509,10 @@ def test_a_change_of_mind_about_load_time_settings_keeps_the_model_that_is_there
     eventually(lambda: residency.snapshot().loads.get("aborted") == 1, 20)
     assert [model.settings.dtype for model in residency.snapshot().models] == ["auto"]
     assert house.loader.order() == ["org/a"]
+
+
+def test_an_error_names_the_model_once_as_it_was_asked_for() -> None:
+    identity = ModelIdentity("org/m", revision="abc")
+    error = NotFound(f"there is no model {identity}; org/m is not on the hub")
+    told = renamed(error, identity, "org/m@abc").message
+    assert told == "there is no model org/m@abc; org/m@abc is not on the hub"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -101,7 +101,7 @@ def test_what_can_never_fit_is_refused_at_once_and_nobody_goes(house: House) -> 
     load(residency, A)
     error = refusal(residency, D)
     assert (error.status, error.code) == (507, "insufficient_memory")
-    assert error.details == {"needed_bytes": 2100, "available_bytes": 400}
+    assert error.details == {"needed_bytes": 2100, "available_bytes": 1000}
     assert resident(residency) == ["org/a"]
 
 
@@ -113,7 +113,7 @@ def test_what_can_never_fit_is_not_downloaded(house: House) -> None:
     error = refusal(residency, D)
     assert (error.code, error.details) == (
         "insufficient_memory",
-        {"needed_bytes": 2100, "available_bytes": 400},
+        {"needed_bytes": 2100, "available_bytes": 1000},
     )
     assert not download.reached.is_set()
 
@@ -228,6 +228,62 @@ def test_memory_that_comes_back_between_the_measuring_and_the_decision_is_seen(h
     load(residency, A, pin=True)
     house.while_measuring = [lambda: residency.unload("org/a")]
     load(residency, C)
+    assert resident(residency) == ["org/c"]
+
+
+def test_a_refusal_counts_what_idle_models_would_leave_as_available(house: House) -> None:
+    """Who wants to make more room, by moving pinned models, must know what is missing beyond that."""
+    residency = house.open()
+    load(residency, A, pin=True)
+    load(residency, B)
+    error = refusal(residency, C)
+    assert error.details == {"needed_bytes": 525, "available_bytes": 400}
+    assert resident(residency) == ["org/a", "org/b"]
+
+
+def test_nobody_goes_for_memory_that_comes_back_between_the_measuring_and_the_decision(house: House) -> None:
+    house.loader.sizes["org/c"] = 200
+    residency = house.open()
+    load(residency, A, pin=True)
+    load(residency, B)
+    house.while_measuring = [lambda: residency.unload("org/a")]
+    assert outcome(residency.load(C)) is None
+    assert resident(residency) == ["org/b", "org/c"]
+
+
+def test_weights_that_somebody_still_holds_are_not_given_away_twice(house: House) -> None:
+    """The model has left and its memory is not back: the next one must not be let in on top of it."""
+    measured = house.room
+
+    def room(residency: Residency, device: str) -> Room:
+        found = measured(residency, device)
+        now = residency.snapshot()
+        listed = A in {one.identity for one in (*now.models, *now.unloading)}
+        held = 0 if listed else 600
+        return replace(found, free_bytes=found.free_bytes - held, used_bytes=found.used_bytes + held)
+
+    residency = house.open()
+    load(residency, A)
+    weights = house.loader.last().weights
+    house.room = room  # type: ignore[method-assign]
+    assert refusal(residency, C).code == "insufficient_memory"
+    assert resident(residency) == [] and weights is not None
+
+
+def test_a_load_is_not_refused_for_memory_that_another_one_is_just_taking(house: House) -> None:
+    residency = house.open()
+    landing, download = house.loader.hold("org/a"), house.loader.hold_download("org/c")
+    house.loader.expected = {"org/c": 500}
+    first = residency.load(A)
+    landing.wait_until_reached()
+    house.others = 600  # what the landing model has taken so far is in nobody's name
+    second = residency.load(C)
+    download.wait_until_reached()
+    house.others = 0
+    landing.open()
+    assert outcome(first) is None
+    download.open()
+    assert outcome(second) is None
     assert resident(residency) == ["org/c"]
 
 

@@ -13,6 +13,7 @@ from hf_transformers_backend.cgroup import ContainerMemory
 from hf_transformers_backend.cpu import CoreTimes, CpuCoreInfo, CpuSampler
 from hf_transformers_backend.gpu import GpuMemoryInfo
 from hf_transformers_backend.resource_metrics import Machine, RamInfo, SystemResourceSnapshot
+from hf_transformers_backend.sensor import Sensor
 
 from tests.support.eventually import eventually
 
@@ -172,3 +173,18 @@ def test_a_real_busy_core_shows() -> None:
     finally:
         stop.set()
         worker.join(10)
+
+
+def test_a_driver_that_hangs_does_not_hold_up_who_merely_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+
+    def hang() -> list[GpuMemoryInfo]:
+        assert answer.wait(60)
+        return []
+
+    asked = Sensor("GPUs", hang, timeout=0.2)
+    monkeypatch.setattr(resource_metrics, "_shown_gpus", asked)
+    try:
+        assert resource_metrics.get_system_resources(0.05).gpu == []
+    finally:
+        answer.set()

@@ -9,8 +9,8 @@ import pytest
 import soundfile
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.audio import decode_audio
-from hf_transformers_backend.generation.images import decode_image
-from PIL import Image
+from hf_transformers_backend.generation.images import MOST_PIXELS, decode_images
+from PIL import EpsImagePlugin, Image
 
 
 def data_uri(form: str = "PNG", size: tuple[int, int] = (4, 3), mode: str = "RGB") -> str:
@@ -23,7 +23,7 @@ def data_uri(form: str = "PNG", size: tuple[int, int] = (4, 3), mode: str = "RGB
     ("form", "mode"), [("PNG", "RGBA"), ("PNG", "P"), ("JPEG", "L"), ("GIF", "P"), ("WEBP", "RGB")]
 )
 def test_data_uris_become_rgb_pictures(form: str, mode: str) -> None:
-    image = decode_image(data_uri(form, mode=mode), "here")
+    (image,) = decode_images([("here", data_uri(form, mode=mode))])
     assert (image.size, image.mode) == ((4, 3), "RGB")
 
 
@@ -45,14 +45,34 @@ def test_data_uris_become_rgb_pictures(form: str, mode: str) -> None:
 )  # fmt: skip
 def test_everything_else_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        decode_image(url, "messages[0].content[1].image_url")
+        decode_images([("messages[0].content[1].image_url", url)])
     assert caught.value.param == "messages[0].content[1].image_url"
 
 
 def test_an_image_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with pytest.raises(BadRequest, match="too many pixels"):
-        decode_image(data_uri(), "here")
+        decode_images([("here", data_uri())])
+
+
+def test_the_pixels_of_all_images_of_a_request_are_counted_together() -> None:
+    """A picture of one color is some kilobytes in the request, and three bytes a pixel in memory."""
+    half = data_uri(size=(MOST_PIXELS // 2 // 1000, 1000), mode="1")
+    assert len(half) < 100_000
+    assert len(decode_images([("first", half), ("second", half)])) == 2
+    with pytest.raises(BadRequest, match=f"too many pixels.*{MOST_PIXELS}") as caught:
+        decode_images([("first", half), ("second", half), ("third", data_uri())])
+    assert caught.value.param == "third"
+
+
+def test_a_format_for_which_other_programs_are_called_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_args, **_options: called.append(1))
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    uri = f"data:image/png;base64,{base64.b64encode(script).decode()}"
+    with pytest.raises(BadRequest, match="not a readable image"):
+        decode_images([("here", uri)])
+    assert called == []
 
 
 def sound(form: str, rate: int, channels: int, seconds: float = 0.5) -> bytes:

@@ -40,6 +40,8 @@ def config(
         (Sampling(temperature=0.7), GREEDY, True),
         (Sampling(temperature=0), SAMPLING, False),
         (Sampling(temperature=0, top_p=0.5), SAMPLING, False),
+        (Sampling(temperature=1e-40), SAMPLING, False),
+        (Sampling(generation_config={"do_sample": True, "temperature": 1e-300}), GREEDY, False),
         (Sampling(top_p=0.5), GREEDY, True),
         (Sampling(top_p=1), GREEDY, False),
         (Sampling(seed=1), GREEDY, False),
