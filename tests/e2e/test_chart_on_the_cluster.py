@@ -42,6 +42,8 @@ GUARDED = (
     f"operator.podSecurityContext.runAsUser={USER},operator.podSecurityContext.runAsGroup=0",
     "--set",
     "backend.podSecurityContext.fsGroup=null,operator.podSecurityContext.fsGroup=null",
+    "--set",
+    "tests.model=flexserv/tiny-random-llama",
 )
 GPU = "flexserv.test/gpu"
 """An extended resource that stands in for GPUs: Kubernetes counts it like one."""
