@@ -9,8 +9,10 @@ import openai
 import pytest
 from installation import Installation, await_true
 from kube import CommandFailed, Kube
+from playwright.sync_api import expect
 from prometheus import scraping
 
+from tests.support.browser import chromium
 from tests.support.eventually import eventually
 from tests.support.processes import kill_container
 
@@ -71,6 +73,15 @@ def test_a_condition_can_be_waited_for(kube: Kube) -> None:
     kube.kubectl(
         "wait", "--for=condition=Ready", "--timeout=30s", "fsm/smollm2", "fsm/minilm", "fsm/tiny-llama"
     )
+
+
+def test_the_page_works_behind_a_port_forward(base_url: str) -> None:
+    with chromium() as browser:
+        page = browser.new_page()
+        page.goto(base_url)
+        expect(page.locator("#status")).to_have_text("ok", timeout=30_000)
+        expect(page.get_by_role("row").filter(has_text=CHAT)).to_contain_text("loaded", timeout=30_000)
+        assert page.get_by_role("meter", name="Memory of the container").count() == 1
 
 
 def test_greedy_answers_equal_those_of_the_library(client, base_url, library_answer) -> None:
