@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kube import CACHE
+from lab.ports import free_port
 
 
 class Prometheus:
@@ -36,9 +36,7 @@ class Prometheus:
 @contextlib.contextmanager
 def scraping(jobs: Mapping[str, str]) -> Iterator[Prometheus]:
     """Run Prometheus with one job per `name: host:port` until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="flexserv-prometheus-") as folder:
         config = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},

@@ -6,7 +6,6 @@ What a kubelet would report (pod addresses, container restarts) a test writes in
 
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import httpx
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from lab.ports import free_port
 
 from tests.support.eventually import eventually
 
@@ -42,13 +42,6 @@ def find_binary(name: str) -> str:
             f"{name} is not in {folders[0]}, {folders[1]} or on PATH: run `hack/tools`, or install it"
         )
     return found
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

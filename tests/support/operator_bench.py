@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.support.control_plane import control_plane, free_port
+from lab.ports import free_port
+
+from tests.support.control_plane import control_plane
 from tests.support.fake_fleet import fleet
 from tests.support.operator_nursery import ROOT
 from tests.support.operator_scale import (

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from lab.ports import free_port
 
-from tests.support.control_plane import ApiRejected, ControlPlane, free_port
+from tests.support.control_plane import ApiRejected, ControlPlane
 from tests.support.eventually import eventually
 from tests.support.fake_backend import FakeBackend
 from tests.support.fake_fleet import Fleet

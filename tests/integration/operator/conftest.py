@@ -6,8 +6,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from lab.ports import free_port
 
-from tests.support.control_plane import ControlPlane, control_plane, free_port
+from tests.support.control_plane import ControlPlane, control_plane
 from tests.support.fake_fleet import fleet
 from tests.support.operator_nursery import Nursery, nursery
 from tests.support.operator_world import OPERATOR_TOKEN, OPERATOR_USER, World

@@ -9,8 +9,7 @@ from aiohttp import web
 from flexserv_operator.backend_client import MAX_ANSWER_BYTES, BackendClient
 from flexserv_operator.errors import BackendError, BackendIncredible, BackendRefused, BackendUnreachable
 from flexserv_operator.inventory import Identity
-
-from tests.support.control_plane import free_port
+from lab.ports import free_port
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 GOOD = {"instance_id": "i", "pod_uid": "p", "synced": False, "models": []}
