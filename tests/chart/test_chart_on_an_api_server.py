@@ -224,3 +224,23 @@ def test_the_samples_are_what_the_api_server_takes(plane: ControlPlane, namespac
     demo = yaml.safe_load((SAMPLES / "demo-values.yaml").read_text(encoding="utf-8"))
     assert demo["backend"]["models"]["existingClaim"] == claim["metadata"]["name"]
     assert volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"]
+
+
+@pytest.mark.usefixtures("no_crd")
+@pytest.mark.parametrize(
+    ("on_demand", "told"),
+    [
+        ("any", "the backend loads a model when a request asks for it"),
+        ("off", 'with backend.settings.onDemand "off" a request loads no model'),
+    ],
+)
+def test_the_notes_without_an_operator_say_who_loads_models(
+    plane: ControlPlane, namespace: str, on_demand: str, told: str
+) -> None:
+    values = f"operator.enabled=false,backend.settings.onDemand={on_demand},backend.service.type=NodePort"
+    notes = install(plane, namespace, "--set", values).partition("NOTES:")[2]
+
+    assert told in notes
+    assert "kubectl apply" not in notes and "ADDRESS" not in notes
+    assert "jsonpath='{.spec.ports[0].nodePort}'" in notes and "curl http://NODE:PORT/v1/chat" in notes
+    assert not any(line.startswith("{{") for line in notes.splitlines())

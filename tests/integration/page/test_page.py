@@ -91,6 +91,16 @@ def test_a_load_that_fails_says_why(page: Page, server: RunningServer) -> None:
     expect(row(page, "org/missing")).to_contain_text("failed:")
 
 
+def test_a_failed_load_is_tried_again_with_its_revision(page: Page, server: RunningServer) -> None:
+    body = {"model_id": "org/absent", "revision": "v1", "wait": 30}
+    assert server.client.post("/v1/flexserv/models/load", json=body).status_code == 404
+    enter(page, server.base_url, ADMIN_TOKEN)
+    again = row(page, "org/absent").get_by_role("button", name="Load")
+    with page.expect_request("**/v1/flexserv/models/load") as asked:
+        again.click()
+    assert asked.value.post_data_json == {"model_id": "org/absent", "kind": "serve", "revision": "v1"}
+
+
 def test_an_answer_appears_piece_by_piece(page: Page, server: RunningServer) -> None:
     enter(page, server.base_url, USER_TOKEN)
     expect(row(page, "SmolLM2-135M-Instruct")).to_contain_text("loaded")
