@@ -15,6 +15,7 @@ import kr8s.asyncio
 from flexserv_operator.desired import Model
 from flexserv_operator.errors import (
     ApiServerError,
+    ApiServerForbids,
     ApiServerUnreachable,
     NotServed,
     ObjectChanged,
@@ -25,6 +26,13 @@ GROUP_VERSION = "flexserv.io/v1alpha1"
 PLURAL = "flexservmodels"
 TIMEOUT_S = 10
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_KINDS: dict[int, type[ApiServerError]] = {
+    401: ApiServerForbids,
+    403: ApiServerForbids,
+    404: ObjectGone,
+    409: ObjectChanged,
+    429: ApiServerUnreachable,
+}
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,12 @@ class ApiServer:
         ):
             return {item["metadata"]["uid"] for item in response.json()["items"] or ()}
 
-    async def patch_status(self, model: Model, patch: Mapping[str, Any]) -> None:
-        """Merge `patch` into the status of this very object, not of a later one with its name."""
+    async def patch_status(self, model: Model, patch: Mapping[str, Any], version: str) -> None:
+        """Merge `patch` into the status of the object as it was at that resourceVersion. (A uid would not do:
+        a write of a status ignores it, and a later object of the same name would get the status.)
+
+        Raises ObjectGone, ObjectChanged.
+        """
         async with (
             _translated(),
             self._api.call_api(
@@ -109,7 +121,7 @@ class ApiServer:
                 namespace=self._namespace,
                 url=f"{PLURAL}/{model.name}/status",
                 headers={"Content-Type": "application/merge-patch+json"},
-                json={"metadata": {"uid": model.uid}, "status": dict(patch)},
+                json={"metadata": {"resourceVersion": version}, "status": dict(patch)},
             ),
         ):
             pass
@@ -152,11 +164,14 @@ async def _translated() -> AsyncIterator[None]:
             yield
     except kr8s.ServerError as error:
         status = error.response.status_code if error.response is not None else 0
-        kinds: dict[int, type[ApiServerError]] = {404: ObjectGone, 409: ObjectChanged}
-        raise kinds.get(status, ApiServerError)(f"{status}: {error}") from error
+        otherwise = ApiServerUnreachable if status >= 500 else ApiServerError
+        raise _KINDS.get(status, otherwise)(f"{status}: {error}") from error
     except (kr8s.APITimeoutError, httpx.HTTPError, OSError, RuntimeError) as error:
         # RuntimeError: a new login closed the connections while this call was using them.
         raise ApiServerUnreachable(f"{type(error).__name__}: {error}") from error
+    except (LookupError, TypeError, ValueError) as error:
+        # Something in between answered, in a form that the client library does not look for.
+        raise ApiServerError(f"no answer of an API server: {type(error).__name__}: {error}") from error
 
 
 def _text(path: Any) -> str | None:

@@ -26,8 +26,14 @@ class BackendClient:
     def __init__(self, timeout: float, admin_token_file: Path | None = None) -> None:
         self._timeout = timeout
         self._admin_token_file = admin_token_file
-        # No proxy of the environment: pods are spoken to directly.
-        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
+        # No proxy of the environment: pods are spoken to directly. No pool that pods which hang could fill.
+        self._http = httpx.AsyncClient(
+            timeout=timeout,
+            trust_env=False,
+            follow_redirects=False,
+            headers={"Accept-Encoding": "identity"},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -103,8 +109,8 @@ class BackendClient:
         if self._admin_token_file is None:
             return {}
         try:
-            token = self._admin_token_file.read_text().strip()
-        except OSError as error:
+            token = self._admin_token_file.read_text("ascii").strip()
+        except (OSError, UnicodeError) as error:
             raise BackendError(f"cannot read the admin token: {error}") from error
         return {"Authorization": f"Bearer {token}"}
 
@@ -116,9 +122,9 @@ def _named(identity: Identity) -> dict[str, Any]:
 
 
 async def _read(response: httpx.Response) -> Any:
-    """The JSON of an answer, None if it is none."""
+    """The JSON of an answer, None if it is none; what is compressed is none, for nobody asked for that."""
     content = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         content += chunk
         if len(content) > MAX_ANSWER_BYTES:
             raise BackendIncredible(f"its answer is longer than {MAX_ANSWER_BYTES} bytes")

@@ -16,7 +16,7 @@ INCOMPLETE = Pace(0.2, 10)
 
 
 class Census:
-    """Knows when the next check is due, in seconds of the epoch."""
+    """Knows when the next check is due, on the monotonic clock."""
 
     def __init__(self, cluster: Cluster, api: ApiServer) -> None:
         self._cluster = cluster
@@ -43,9 +43,9 @@ class Census:
         if not self._cluster.complete:
             self._again_soon()
             return False
-        self.due_at, self._vain = time.time() + PERIOD_S, 0
+        self.due_at, self._vain = time.monotonic() + PERIOD_S, 0
         return True
 
     def _again_soon(self) -> None:
         self._vain += 1
-        self.due_at = time.time() + INCOMPLETE.wait(self._vain)
+        self.due_at = time.monotonic() + INCOMPLETE.wait(self._vain)

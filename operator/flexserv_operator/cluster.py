@@ -6,10 +6,11 @@ used once it has been compared with a list straight from the API server; `compar
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from flexserv_operator.adoption import adopters
 from flexserv_operator.claims import merge
 from flexserv_operator.desired import Desired, Model, read_model
 from flexserv_operator.pods import Pod, Service
@@ -28,6 +29,16 @@ class Index(Protocol):
     def __getitem__(self, key: str) -> Collection[Any]: ...
 
 
+class Listed(NamedTuple):
+    """A FlexServModel as the API server has it. The operator's own writes change the status and the version
+    only."""
+
+    model: Model
+    status: Mapping[str, Any]
+    version: str
+    """metadata.resourceVersion."""
+
+
 @dataclass(frozen=True)
 class View:
     """One consistent look: what one backend should hold, and on which pods."""
@@ -38,8 +49,10 @@ class View:
     pods: tuple[Pod, ...]
     strays: tuple[Model, ...]
     """FlexServModels that name a Service which does not exist."""
-    statuses: Mapping[str, Mapping[str, Any]]
-    """What the API server has as status, by uid."""
+    released: tuple[Model, ...]
+    """FlexServModels that were adopted, by an operator that does not adopt any more."""
+    listed: Mapping[str, Listed]
+    """What the API server has, by uid."""
 
 
 class Cluster:
@@ -51,6 +64,7 @@ class Cluster:
         self._adopts = adopt_unreferenced
         self._indexes: Mapping[str, Index] = {}
         self._ghosts: set[str] = set()
+        self._others: set[str] = set()
         self.complete = False
 
     def attach(self, indexes: Mapping[str, Index]) -> None:
@@ -74,17 +88,17 @@ class Cluster:
         """What is known now."""
         services = {service.name: service for service in self._values("services")}
         service = services.get(self.backend_service)
+        listed: dict[str, Listed] = {each.model.uid: each for each in self._values("flexservmodels")}
+        adopted, released = self._adopt(listed.values(), services)
         ours: list[Model] = []
         foreign: list[str] = []
         strays: list[Model] = []
-        statuses: dict[str, Mapping[str, Any]] = {}
-        for model, status in self._values("flexservmodels"):
-            statuses[model.uid] = status
-            if self._handles(model):
+        for uid, (model, _, _) in listed.items():
+            if uid in adopted or model.backend == self.backend_service:
                 ours.append(model)
-            else:
-                foreign.append(model.uid)
-                if model.backend and model.backend not in services:
+            elif model.backend:
+                foreign.append(uid)
+                if model.backend not in services:
                     strays.append(model)
         foreign += self._unreadable("flexservmodels")
         pods = [pod for pod in self._values("pods") if service and _selects(service, pod)]
@@ -93,11 +107,30 @@ class Cluster:
             service=service,
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             strays=tuple(strays),
-            statuses=statuses,
+            released=tuple(released),
+            listed=listed,
         )
 
-    def _handles(self, model: Model) -> bool:
-        return model.backend == self.backend_service if model.backend else self._adopts
+    def _adopt(
+        self, listed: Iterable[Listed], services: Container[str]
+    ) -> tuple[Collection[str], Collection[Model]]:
+        """Of those that name no backend: the uids of ours, and what was ours before this operator was told
+        not to adopt."""
+        unreferenced = [
+            (each.model, each.status.get("backend")) for each in listed if each.model.backend is None
+        ]
+        if not self._adopts:
+            return (), [model for model, claim in unreferenced if claim == self.backend_service]
+        owners = adopters(unreferenced, self.backend_service, services)
+        others = set(owners.values()) - {self.backend_service}
+        for other in sorted(others - self._others):
+            logger.warning(
+                "FlexServModels without spec.backendRef are left to the operator of Service %s, which their"
+                " status.backend names: only one operator of a namespace should have --adopt-unreferenced",
+                other,
+            )
+        self._others = others
+        return {uid for uid, owner in owners.items() if owner == self.backend_service}, ()
 
     def _values(self, kind: str) -> Iterable[Any]:
         index = self._indexes[kind]
@@ -126,7 +159,6 @@ def readable(read: Callable[[Mapping[str, Any]], T], body: Mapping[str, Any]) ->
         return None
 
 
-def read_listed(body: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
-    """The value of a FlexServModel, and its status beside it: the operator's own writes change only the
-    latter."""
-    return read_model(body), body.get("status") or {}
+def read_listed(body: Mapping[str, Any]) -> Listed:
+    """A FlexServModel as it came from the API server."""
+    return Listed(read_model(body), body.get("status") or {}, body["metadata"]["resourceVersion"])

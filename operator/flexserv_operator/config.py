@@ -39,7 +39,8 @@ class Config(BaseSettings):
     )
     adopt_unreferenced: bool = Field(
         True,
-        description="also handle FlexServModels without spec.backendRef; on one operator per namespace only",
+        description="also handle FlexServModels without spec.backendRef; on one operator per namespace, of"
+        " several the first keeps them",
     )
     shared_cache: bool = Field(
         False,

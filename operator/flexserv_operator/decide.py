@@ -38,12 +38,14 @@ def plan(
     container ended for want of memory; `elsewhere` names models that this pod must not load for now, and why.
     """
     crashes = _crashes(desired, inventory, memory, oom_killed)
+    applied = _applied(desired, inventory, memory)
     attempts = _learn(desired, inventory, memory, now)
     tallies = tally(desired.claims, inventory, memory.tallies)
     timeouts, attempts = overdue(desired, inventory, attempts, now)
     room, attempts = make_room(desired, inventory, memory.attempts, attempts, now)
     unloads = (*garbage(desired, inventory), *timeouts, *room)
     leaving = {unload.identity for unload in unloads if isinstance(unload, Unload)}
+    refusals = {identity: (each.reason, each.message) for identity, each in memory.refusals.items()}
     replicas = {
         claim.identity: look(
             claim,
@@ -54,8 +56,8 @@ def plan(
             leaving=claim.identity in leaving,
             died=claim.identity in crashes,
             pressed=tallies.get(claim.identity),
-            applied=memory.applied.get(claim.identity) == claim.load_key,
-            refusal=memory.refusals[claim.identity].message if claim.identity in memory.refusals else None,
+            applied=claim.identity in applied,
+            refusal=refusals.get(claim.identity),
         )
         for claim in desired.claims
     }
@@ -87,6 +89,7 @@ def plan(
             instance=inventory.instance_id,
             in_weights=frozenset(load.identity for load in inventory.loading if load.stage == "weights"),
             attempts=attempts,
+            applied=applied,
             tallies=tallies,
         ),
         crashes=crashes,
@@ -134,6 +137,17 @@ def _crashes(
         for claim in desired.claims
         if claim.identity in died
         and crash.instance not in desired.quarantines.get(claim.identity, NONE).instances
+    }
+
+
+def _applied(desired: Desired, inventory: Inventory, memory: Memory) -> dict[Identity, str]:
+    """What still holds of the pod's word that it fulfills claims: an edit ends it, as does a new instance."""
+    if memory.instance != inventory.instance_id:
+        return {}
+    return {
+        claim.identity: claim.load_key
+        for claim in desired.claims
+        if memory.applied.get(claim.identity) == claim.load_key
     }
 
 

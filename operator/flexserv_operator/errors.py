@@ -4,7 +4,8 @@ OperatorError
 ├── BadSettings           a flag or variable is wrong; the text names it and the remedy
 ├── NotServed             the API server does not know FlexServModels, or cannot be reached at start
 ├── ApiServerError        one call to the API server failed
-│   ├── ApiServerUnreachable  no answer, or not in time
+│   ├── ApiServerUnreachable  no answer, or not in time, or it is too busy
+│   ├── ApiServerForbids  the operator's Role lacks a right
 │   ├── ObjectGone        the object is not there any more, or another one has its name
 │   └── ObjectChanged     the object changed in between; the next cycle sees the change
 └── BackendError          one call to a backend pod failed; `reason` is a word for status and metrics
@@ -31,7 +32,11 @@ class ApiServerError(OperatorError):
 
 
 class ApiServerUnreachable(ApiServerError):
-    """The API server could not be reached, or did not answer in time."""
+    """The API server could not be reached, did not answer in time, or has too much to do (429, 5xx)."""
+
+
+class ApiServerForbids(ApiServerError):
+    """The operator may not do this, or nothing at all (401, 403)."""
 
 
 class ObjectGone(ApiServerError):

@@ -19,7 +19,8 @@ FORGIVEN_POLLS = 1
 
 @dataclass
 class Lane:
-    """What is known of one pod, and when it is to be looked at again (seconds of the epoch)."""
+    """What is known of one pod, and when it is to be looked at again (on the monotonic clock: the other one
+    may be set back by hours)."""
 
     pod: Pod
     asked: Desired | None = None

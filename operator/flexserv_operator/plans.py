@@ -38,6 +38,13 @@ class Refusal:
 
     claim: Claim
     message: str
+    outdated: bool = False
+    """The pod's backend does not even know the setting: it is older than the operator."""
+
+    @property
+    def reason(self) -> str:
+        """The word of status."""
+        return "BackendOutdated" if self.outdated else "SettingsRefused"
 
 
 @dataclass(frozen=True)

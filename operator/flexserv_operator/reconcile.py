@@ -47,7 +47,7 @@ class Reconciler:
         self._metrics = metrics
         fetches = Fetches() if config.shared_cache else None
         self._visitor = Visitor(client, metrics, config.tick_seconds, time.time, fetches)
-        self._reporter = Reporter(api, metrics, time.time)
+        self._reporter = Reporter(api, metrics, time.monotonic)
         self._census = Census(cluster, api)
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -109,22 +109,24 @@ class Reconciler:
 
     async def _cycle(self) -> float:
         """One round; returns after how many seconds the next one is due."""
-        if time.time() >= self._census.due_at and await self._census.take():
+        if time.monotonic() >= self._census.due_at and await self._census.take():
             self._reported = None  # once in a while, what somebody else wrote into a status is put right
         if not self._cluster.complete:
-            return max(self._census.due_at - time.time(), DEBOUNCE_S)
+            return max(self._census.due_at - time.monotonic(), DEBOUNCE_S)
         view = self._stable(self._cluster.view())
         await self._visit(view)
         self._update_ward(view.desired)
         await self._report(view)
         due = min((lane.due for lane in self._lanes.values() if not lane.busy), default=float("inf"))
-        return min(max(due - time.time(), DEBOUNCE_S), self._config.tick_seconds)
+        return min(max(due - time.monotonic(), DEBOUNCE_S), self._config.tick_seconds)
 
     def _stable(self, view: View) -> View:
         """The view with quarantines, and with the same `desired` object as before if nothing in it
         changed."""
         models = view.desired.models.values()
-        known = ((model.uid, model.generation, model.identity, view.statuses[model.uid]) for model in models)
+        known = (
+            (model.uid, model.generation, model.identity, view.listed[model.uid].status) for model in models
+        )
         self._ward.admit(known, time.time())
         self._metrics.quarantined.set(len(self._ward.records))
         desired = replace(view.desired, quarantines=dict(self._ward.records))
@@ -141,11 +143,12 @@ class Reconciler:
             if lane.visit:
                 lane.visit.cancel()
         for uid in pods.keys() - self._lanes.keys():
-            evictions = ((model.identity, view.statuses[model.uid]) for model in view.desired.models.values())
+            models = view.desired.models.values()
+            evictions = ((model.identity, view.listed[model.uid].status) for model in models)
             tallies = read(pods[uid].name, evictions)
             self._lanes[uid] = Lane(pods[uid], memory=Memory(tallies=tallies))
             self._visitor.expect(self._lanes[uid])
-        now = time.time()
+        now = time.monotonic()
         declaration: dict[str, Any] | None = None
         for uid, pod in pods.items():
             lane = self._lanes[uid]
@@ -162,7 +165,7 @@ class Reconciler:
                     pod, "BackendUnreachable", "the pod has no address yet, or not the Service's port"
                 )
             else:
-                declaration = declaration or view.desired.declaration(now)
+                declaration = declaration or view.desired.declaration(time.time())
                 visit = self._visitor.visit(lane, url, view.desired, declaration)
                 lane.visit = asyncio.create_task(visit, name=f"visit {pod.name}")
                 lane.visit.add_done_callback(self._visited)

@@ -52,11 +52,12 @@ def look(
     died: bool,
     pressed: Tally | None,
     applied: bool,
-    refusal: str | None = None,
+    refusal: tuple[str, str] | None = None,
 ) -> Replica:
     """What the model is on this pod, before the plan is carried out.
 
-    `pressed` is how often memory pressure took it, `refusal` is why its settings are not taken there.
+    `pressed` is how often memory pressure took it, `refusal` (reason, message) is why its settings are not
+    taken there.
     """
     identity = claim.identity
     resident, load = inventory.residents.get(identity), inventory.loads.get(identity)
@@ -76,7 +77,7 @@ def look(
         return Replica(state, reason, message, resident is not None and not leaving, commit, eviction)
 
     if refusal is not None:
-        return as_it_is("Failed", "SettingsRefused", refusal)
+        return as_it_is("Failed", *refusal)
     if load and not leaving:
         return as_it_is("Loading", "Loading", load.progress)
     record = desired.blocked(identity, now)

@@ -1,6 +1,7 @@
 """Visits to pods: look, decide, act, and never two to one pod at a time."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from flexserv_operator.backend_client import BackendClient
 from flexserv_operator.backoff import Pace
 from flexserv_operator.decide import plan, standing
 from flexserv_operator.deeds import Deeds
-from flexserv_operator.desired import Desired
+from flexserv_operator.desired import Claim, Desired
 from flexserv_operator.errors import BackendError, BackendRefused
 from flexserv_operator.fetching import NOBODY, Fetches
 from flexserv_operator.inventory import Identity, Inventory
@@ -24,6 +25,8 @@ AFTER_ACTION_S = 0.3
 WHILE_LOADING_S = 1.0
 WHILE_SILENT_S = 2.0
 HINDERED = Pace(0.5, 60)
+UNKNOWN_FIELD = ": is not a known field"
+"""How a backend begins to complain about what a later one takes."""
 
 
 class Visitor:
@@ -85,7 +88,7 @@ class Visitor:
             self._hindered(lane, desired, error)
         else:
             lane.failed_visits = 0
-            lane.due = self._next_look(decision)
+            lane.due = time.monotonic() + self._next_look(decision)
             lane.told = {claim.identity: claim for claim in desired.claims}
         lane.seen = {claim.identity: claim for claim in desired.claims}
 
@@ -122,17 +125,17 @@ class Visitor:
         entry = declaration["models"][error.entry]
         identity = Identity(entry["kind"], entry["model_id"], entry["revision"])
         claim = next(claim for claim in desired.claims if claim.identity == identity)
-        refusal = Refusal(claim, error.message.removeprefix(f"models[{error.entry}]."))
+        refusal = _refusal(claim, error.message.removeprefix(f"models[{error.entry}]."))
         logger.warning("pod %s: %s: %s", lane.pod.name, identity, refusal.message)
         lane.memory = replace(lane.memory, refusals={**lane.memory.refusals, identity: refusal})
-        lane.due = self._clock() + min(AFTER_ACTION_S, self._tick)
+        lane.due = time.monotonic() + min(AFTER_ACTION_S, self._tick)
         return True
 
     def _hindered(self, lane: Lane, desired: Desired, error: BackendError) -> None:
         """What was not done is still to do at the next look, which comes later and later while this goes
         on."""
         lane.failed_visits += 1
-        lane.due = self._clock() + HINDERED.wait(lane.failed_visits)
+        lane.due = time.monotonic() + HINDERED.wait(lane.failed_visits)
         logger.warning("pod %s: %s", lane.pod.name, error)
         untold = {claim.identity for claim in desired.claims if lane.told.get(claim.identity) != claim}
         lane.replicas = {
@@ -149,15 +152,22 @@ class Visitor:
             logger.info("pod %s: %s", lane.pod.name, error)
         if lane.silence is not None:
             self.forget(lane)
-        lane.due = self._clock() + min(WHILE_SILENT_S, self._tick)
+        lane.due = time.monotonic() + min(WHILE_SILENT_S, self._tick)
 
     def _next_look(self, decision: Plan) -> float:
-        now = self._clock()
+        """After how many seconds it is due."""
         if decision.actions or decision.crashes:
-            return now + min(AFTER_ACTION_S, self._tick)
+            return min(AFTER_ACTION_S, self._tick)
         if any(replica.state in ("Loading", "Pending") for replica in decision.replicas.values()):
-            return now + min(WHILE_LOADING_S, self._tick)
-        retries = [
-            attempt.retry_at for attempt in decision.memory.attempts.values() if attempt.retry_at > now
-        ]
-        return min([now + self._tick, *retries])
+            return min(WHILE_LOADING_S, self._tick)
+        now = self._clock()
+        waits = [attempt.retry_at - now for attempt in decision.memory.attempts.values()]
+        return min([self._tick, *(wait for wait in waits if wait > 0)])
+
+
+def _refusal(claim: Claim, message: str) -> Refusal:
+    field, unknown, _ = message.partition(UNKNOWN_FIELD)
+    if not unknown:
+        return Refusal(claim, message)
+    remedy = f"this pod's backend is older than the operator and does not know {field}: upgrade the backend"
+    return Refusal(claim, remedy, outdated=True)

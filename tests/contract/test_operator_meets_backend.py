@@ -11,6 +11,7 @@ from flexserv_operator.claims import merge
 from flexserv_operator.desired import Desired, Model
 from flexserv_operator.errors import BackendIncredible, BackendRefused
 from flexserv_operator.inventory import Identity, Inventory
+from flexserv_operator.visits import UNKNOWN_FIELD
 
 from tests.support.models import model_path
 from tests.support.server import RunningServer
@@ -105,6 +106,17 @@ async def test_a_declaration_with_settings_that_cannot_be_names_the_entry(server
         await client.declare(server.base_url, (await inventory()).instance_id, declaration)
     assert refusal.value.entry is not None
     assert declaration["models"][refusal.value.entry]["model_id"] == bad.identity.model_id
+
+
+async def test_a_declaration_with_a_setting_of_a_later_version_names_the_entry_and_the_setting(
+    server, client, inventory
+) -> None:
+    declaration = wanted(model("tiny-random-llama"), model("tiny-random-gpt2")).declaration(time.time())
+    declaration["models"][1]["setting_of_tomorrow"] = None
+    with pytest.raises(BackendRefused) as refusal:
+        await client.declare(server.base_url, (await inventory()).instance_id, declaration)
+    assert refusal.value.entry == 1
+    assert refusal.value.message.startswith(f"models[1].setting_of_tomorrow{UNKNOWN_FIELD}")
 
 
 async def test_a_load_is_seen_through_to_the_end_with_the_owner_and_bytes_of_the_claim(

@@ -4,6 +4,7 @@ seconds.
 What a kubelet would report (pod addresses, container restarts) a test writes into the pods' status itself.
 """
 
+import base64
 import os
 import shutil
 import ssl
@@ -72,6 +73,13 @@ class ControlPlane:
             lambda: self.client.get("/readyz").text == "ok" or _died(self._process, log),
             timeout=START_TIMEOUT_S,
         )
+
+    def forget(self, key: str) -> None:
+        """Take an object out of etcd, past the API server; `key` is group/plural/namespace/name."""
+        etcd = next(part for part in self.command if part.startswith("--etcd-servers=")).partition("=")[2]
+        body = {"key": base64.b64encode(f"/registry/{key}".encode()).decode()}
+        answer = httpx.post(f"{etcd}/v3/kv/deleterange", json=body, timeout=10, trust_env=False)
+        assert answer.json().get("deleted") == "1", answer.text
 
     def kubeconfig(self, token: str = ADMIN_TOKEN) -> Path:
         """A kubeconfig for the user of `token`."""

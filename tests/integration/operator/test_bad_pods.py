@@ -63,8 +63,13 @@ def test_a_pod_that_refuses_everything_is_asked_less_and_less(world: World):
 def test_a_model_whose_settings_the_backend_refuses_disturbs_nobody_and_is_tried_again_once_edited(
     world: World,
 ):
-    backend = world.add_pod("pod-a", A, unacceptable={"org/odd": "'tokenize' cannot be set"})
+    unacceptable = {"org/odd": "'tokenize' cannot be set", "org/newer": "is not a known field; remove it"}
+    backend = world.add_pod("pod-a", A, unacceptable=unacceptable)
     world.start_operator(**FAST)
+    world.apply("newer", model="org/newer")
+    world.reaches("newer", "Failed", "BackendOutdated")
+    assert "upgrade the backend" in world.condition("newer", "Ready")["message"]
+    assert world.condition("newer", "Stalled")["status"] == "False"
     world.apply("odd", model="org/odd", residency="OnDemand", chatTemplateKwargs={"tokenize": False})
     status = world.reaches("odd", "Failed", "SettingsRefused")
     assert status["replicas"][0]["message"] == "chat_template_kwargs: 'tokenize' cannot be set"
@@ -84,6 +89,8 @@ def test_a_model_whose_settings_the_backend_refuses_disturbs_nobody_and_is_tried
     world.edit("odd", chatTemplateKwargs=None)
     world.reaches("odd", "Standby")
     assert {key[1] for key in backend.declared} == {"org/chat", "org/odd"}
+    backend.restart()
+    world.reaches("newer", "Loaded")
 
 
 def test_a_pod_without_an_address_is_waited_for_in_peace(world: World):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from tests.support.operator_world import World
 
 FAST = {"tick_seconds": "1", "poll_timeout_seconds": "1"}
+FASTER = {"tick_seconds": "0.3", "poll_timeout_seconds": "1"}
 A, B = "127.0.0.2", "127.0.0.3"
 
 
@@ -86,6 +87,65 @@ def test_two_operators_in_one_namespace_each_have_their_own_backend(world: World
     world.delete("theirs")
     world.soon(lambda: other.resident_ids() == [])
     assert backend.resident_ids() == ["org/mine"]
+
+
+def test_of_two_operators_that_adopt_the_first_has_the_models_until_its_service_is_gone(world: World):
+    world.create_service("other")
+    backend, other = world.add_pod("pod-a", A), world.add_pod("pod-b", B)
+    world.plane.call("PATCH", f"{world.core}/pods/pod-b", {"metadata": {"labels": {"app": "other"}}})
+    world.apply("early", model="org/early")
+    first = world.start_operator(**FASTER)
+    assert world.reaches("early", "Loaded")["backend"] == "flexserv"
+    world.start_operator(backend_service="other", **FASTER)
+    world.apply("theirs", model="org/theirs", backendRef={"name": "other"})
+    world.reaches("theirs", "Loaded")
+    world.apply("late", model="org/late")
+    assert world.reaches("late", "Loaded")["backend"] == "flexserv"
+
+    versions = {name: world.get(name)["metadata"]["resourceVersion"] for name in ("early", "late")}
+    looks = [len(backend.calls), len(other.calls)]
+    world.soon(lambda: len(backend.calls) >= looks[0] + 3 and len(other.calls) >= looks[1] + 3)
+    assert versions == {name: world.get(name)["metadata"]["resourceVersion"] for name in versions}
+    assert dict(other.begun) == {"org/theirs": 1}
+
+    first.stop(signal.SIGKILL)
+    looks = [0, len(other.calls)]
+    world.soon(lambda: len(other.calls) >= looks[1] + 3)
+    assert other.resident_ids() == ["org/theirs"]
+    world.plane.call("DELETE", f"{world.core}/services/flexserv")
+    world.soon(lambda: world.status("late")["backend"] == "other")
+    for name in ("early", "late"):
+        assert world.reaches(name, "Loaded")["backend"] == "other"
+    assert other.resident_ids() == ["org/early", "org/late", "org/theirs"]
+
+    world.create_service()
+    world.start_operator(**FASTER)
+    world.soon(lambda: backend.resident_ids() == [])
+    assert world.status("late")["backend"] == "other"
+    world.plane.call("PATCH", f"{world.models}/late/status", {"status": {"backend": "flexserv"}})
+    world.soon(lambda: other.resident_ids() == ["org/early", "org/theirs"])
+    world.soon(lambda: backend.resident_ids() == ["org/late"])
+
+
+def test_two_operators_that_want_a_model_at_once_settle_it_and_one_of_them_hands_it_over(world: World):
+    world.create_service("other")
+    backends = {"flexserv": world.add_pod("pod-a", A), "other": world.add_pod("pod-b", B)}
+    world.plane.call("PATCH", f"{world.core}/pods/pod-b", {"metadata": {"labels": {"app": "other"}}})
+    operators = {name: world.start_operator(backend_service=name, **FASTER) for name in backends}
+    for backend in backends.values():
+        world.soon(lambda backend=backend: backend.is_synced)
+    world.apply("chat", model="org/chat")
+    winner = world.reaches("chat", "Loaded")["backend"]
+    (loser,) = backends.keys() - {winner}
+    world.soon(lambda: backends[loser].resident_ids() == [] and backends[winner].resident_ids())
+    assert world.status("chat")["backend"] == winner
+
+    operators[winner].stop()
+    world.start_operator(backend_service=winner, adopt_unreferenced="false", **FASTER)
+    world.soon(lambda: world.status("chat")["backend"] == loser)
+    world.reaches("chat", "Loaded")
+    world.soon(lambda: backends[winner].resident_ids() == [])
+    assert backends[loser].resident_ids() == ["org/chat"]
 
 
 def test_two_operators_in_two_namespaces_know_nothing_of_each_other(make_world: Callable[[], World]):

@@ -104,14 +104,18 @@ def test_an_api_server_that_is_away_for_a_while_is_not_needed_to_keep_what_there
     backend = world.add_pod("pod-a", "127.0.0.2")
     operator = world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
+    world.apply("gone", model="org/gone")
     world.reaches("chat", "Loaded")
+    world.reaches("gone", "Loaded")
 
     world.plane.stop_api_server()
     try:
+        # Nobody is told of this deletion: no watch sees it.
+        world.plane.forget(f"flexserv.io/flexservmodels/{world.namespace}/gone")
         backend.evict("org/chat", "manual")
-        world.soon(lambda: backend.resident_ids() == ["org/chat"])
+        world.soon(lambda: backend.resident_ids() == ["org/chat", "org/gone"])
         backend.restart()
-        world.soon(lambda: backend.resident_ids() == ["org/chat"] and backend.is_synced)
+        world.soon(lambda: backend.resident_ids() == ["org/chat", "org/gone"] and backend.is_synced)
         assert operator.process.poll() is None
         assert operator.get(operator.health_port, "/healthz").status_code == 200
     finally:
@@ -120,5 +124,5 @@ def test_an_api_server_that_is_away_for_a_while_is_not_needed_to_keep_what_there
     world.apply("new", model="org/new")
     world.reaches("new", "Loaded", timeout=90)
     world.delete("chat")
-    world.soon(lambda: backend.resident_ids() == ["org/new"])
+    world.soon(lambda: backend.resident_ids() == ["org/new"], timeout=90)
     assert operator.process.poll() is None

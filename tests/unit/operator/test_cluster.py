@@ -1,7 +1,7 @@
 """What the operator makes of the API server's objects."""
 
 import pytest
-from flexserv_operator.cluster import Cluster, read_listed, readable
+from flexserv_operator.cluster import Cluster, Listed, read_listed, readable
 from flexserv_operator.pods import read_pod, read_service
 from flexserv_operator.silence import silence
 
@@ -25,11 +25,17 @@ def service(name="flexserv", port=None, selector=None):
     return read_service({"metadata": {"name": name}, "spec": spec})
 
 
-def cluster(models=(), pods=(), services=(), adopts=True):
+def cluster(models=(), pods=(), services=(), adopts=True, claims=None):
+    """`claims` is status.backend by name."""
     made = Cluster("team", "flexserv", adopts)
     made.attach(
         {
-            "flexservmodels": {each.uid: [(each, {})] for each in models},
+            "flexservmodels": {
+                each.uid: [
+                    Listed(each, {"backend": claims[each.name]} if each.name in (claims or {}) else {}, "1")
+                ]
+                for each in models
+            },
             "pods": {read_pod(body).uid: [read_pod(body)] for body in pods},
             "services": {each.name: [each] for each in services},
         }
@@ -130,20 +136,60 @@ def test_an_oom_kill_is_seen_in_the_last_state_of_a_container():
 
 
 @pytest.mark.parametrize(
-    ("backend", "adopts", "services", "place"),
+    ("backend", "claim", "adopts", "services", "place"),
     [
-        (None, True, ["flexserv"], "ours"),
-        (None, False, ["flexserv"], "foreign"),
-        ("flexserv", False, ["flexserv"], "ours"),
-        ("other", True, ["flexserv", "other"], "foreign"),
-        ("other", True, ["flexserv"], "stray"),
+        (None, None, True, ["flexserv"], "ours"),
+        (None, "flexserv", True, ["flexserv", "other"], "ours"),
+        (None, "other", True, ["flexserv", "other"], "left"),
+        (None, "other", True, ["flexserv"], "ours"),
+        (None, None, True, [], "ours"),
+        (None, "other", True, [], "left"),
+        (None, None, False, ["flexserv"], "left"),
+        (None, "other", False, ["flexserv"], "left"),
+        (None, "flexserv", False, ["flexserv"], "released"),
+        ("flexserv", "other", False, ["flexserv", "other"], "ours"),
+        ("other", "flexserv", True, ["flexserv", "other"], "foreign"),
+        ("other", None, True, ["flexserv"], "stray"),
     ],
 )
-def test_whose_a_flexservmodel_is(backend, adopts, services, place):
-    view = cluster([model("a", backend=backend)], services=map(service, services), adopts=adopts).view()
-    found = "ours" if view.desired.models else "stray" if view.strays else "foreign"
-    assert found == place
-    assert (view.desired.foreign == {"uid-a"}) == (place != "ours")
+def test_whose_a_flexservmodel_is(backend, claim, adopts, services, place):
+    claims = {"a": claim} if claim else {}
+    seen = cluster([model("a", backend=backend)], (), map(service, services), adopts, claims).view()
+    found = {
+        "ours": bool(seen.desired.models),
+        "stray": bool(seen.strays),
+        "foreign": "uid-a" in seen.desired.foreign and not seen.strays,
+        "released": bool(seen.released),
+    }
+    assert [name for name, true in found.items() if true] == ([] if place == "left" else [place])
+    # What this operator once loaded of a model that is another one's by now is garbage on its pods.
+    assert (seen.desired.foreign == {"uid-a"}) == (backend == "other")
+
+
+@pytest.mark.parametrize(
+    ("claims", "ours"),
+    [
+        ({}, ["new", "old"]),
+        ({"old": "other"}, []),
+        ({"old": "flexserv"}, ["new", "old"]),
+        ({"old": "gone"}, ["new", "old"]),
+        ({"new": "other"}, []),
+        ({"old": "other", "new": "flexserv"}, ["new"]),
+        ({"old": "flexserv", "new": "other"}, ["old"]),
+    ],
+)
+def test_whoever_adopted_the_oldest_flexservmodel_adopts_the_new_ones(claims, ours):
+    models = [model("new", age=1), model("old", age=2)]
+    view = cluster(models, (), [service(), service("other")], claims=claims).view()
+    assert sorted(each.name for each in view.desired.models.values()) == ours
+
+
+def test_an_operator_says_once_to_whom_it_leaves_flexservmodels(caplog):
+    seen = cluster([model("a"), model("b")], (), [service(), service("other")], claims={"a": "other"})
+    for _ in range(2):
+        seen.view()
+    (record,) = caplog.records
+    assert "Service other" in record.getMessage() and "--adopt-unreferenced" in record.getMessage()
 
 
 def test_nothing_is_complete_before_the_indexes_have_what_a_list_has():

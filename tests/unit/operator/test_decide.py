@@ -478,7 +478,14 @@ def test_settings_that_the_pod_says_it_has_are_not_asked_for_again():
     wanted = desired(model("a", load_settings={"dtype": "float16"}))
     claim = wanted.claims[0]
     memory = Memory(instance="i-1", applied={claim.identity: claim.load_key})
-    assert spoken(decide(wanted, inventory(resident("a")), memory).actions) == []
+    plan = decide(wanted, inventory(resident("a")), memory)
+    assert spoken(plan.actions) == [] and plan.memory.applied == memory.applied
+
+    restarted = decide(wanted, inventory(resident("a"), instance_id="i-2"), memory)
+    assert spoken(restarted.actions) == ["load org/a"]
+    edited = desired(model("a", generation=2, load_settings={"dtype": "float16"}))
+    for others in (edited, desired(model("b"))):
+        assert decide(others, inventory(resident("a")), memory).memory.applied == {}
 
 
 # Start of a pod

@@ -22,6 +22,14 @@ class WedgedApi(AwayApi):
         await asyncio.Event().wait()
 
 
+class FaultyApi(AwayApi):
+    """Stands for a fault of the operator's own, in every cycle."""
+
+    async def uids(self, plural, version="v1"):
+        self.calls += 1
+        raise ZeroDivisionError
+
+
 async def probe(api, tick: str = "0.01"):
     """A reconciler on `api`, and what /healthz asks."""
     config = Config(
@@ -51,8 +59,8 @@ async def until(probe) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_loop_whose_cycles_stop_ending_is_dead(stopping):
-    api = WedgedApi()
+@pytest.mark.parametrize("api", [WedgedApi(), FaultyApi()], ids=["never end", "fail"])
+async def test_a_loop_without_a_whole_cycle_is_dead(stopping, api):
     reconciler, ask = await probe(api)
     stopping.append(reconciler)
     reconciler.start()
@@ -65,7 +73,7 @@ async def test_a_loop_whose_cycles_stop_ending_is_dead(stopping):
         return False
 
     await until(refused)
-    assert api.calls == 1
+    assert (api.calls == 1) == isinstance(api, WedgedApi)
 
 
 async def test_the_loop_ends_when_told_also_at_the_very_moment_of_an_event():

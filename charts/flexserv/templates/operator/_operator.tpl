@@ -33,3 +33,20 @@ items:
 - name: HOME
   value: /tmp
 {{- end -}}
+
+{{/* The operators of other releases in this namespace that adopt models without a backend, as far as a cluster can be asked. */}}
+{{- define "flexserv.operator.otherAdopters" -}}
+{{- $names := list -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- $ours := eq (get $labels "app.kubernetes.io/instance") $.Release.Name -}}
+{{- if and (not $ours) (eq (get $labels "app.kubernetes.io/part-of") "flexserv") (eq (get $labels "app.kubernetes.io/component") "operator") -}}
+{{- $adopts := true -}}
+{{- range (first .spec.template.spec.containers).env -}}
+{{- if and (eq .name "FLEXSERV_OPERATOR_ADOPT_UNREFERENCED") (eq (toString .value) "false") -}}{{- $adopts = false -}}{{- end -}}
+{{- end -}}
+{{- if $adopts -}}{{- $names = append $names .metadata.name -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join ", " $names -}}
+{{- end -}}
