@@ -38,7 +38,8 @@ ARG PIP_CERT
 ENV PIP_NO_COMPILE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_FIND_LINKS=/build PIP_CONSTRAINT=/build/constraints.txt
 # Both folders of .build may be missing: wheels that go before the index, certificates for PIP_CERT=/build/ca.crt.
-COPY constraints.txt .build/wheels* .build/certificates* /build/
+# leftovers.py deletes what no run reads, and says why: two thirds of a gigabyte of the CUDA image.
+COPY constraints.txt hack/imagemaking/leftovers.py .build/wheels* .build/certificates* /build/
 RUN python3 -m venv /opt/tools \
     && /opt/tools/bin/pip install setuptools \
     && python3 -m venv --without-pip /opt/flexserv
@@ -60,7 +61,7 @@ ARG PIP_CERT
 COPY --from=operator-requirements /requirements.txt /build/
 RUN /opt/tools/bin/pip --python /opt/flexserv/bin/python install --requirement /build/requirements.txt \
     && /opt/tools/bin/pip --python /opt/flexserv/bin/python list --format freeze > /opt/flexserv/packages.txt \
-    && find /opt/flexserv/lib -name tests -prune -exec rm -rf {} + \
+    && python3 /build/leftovers.py /opt/flexserv/lib/python3*/site-packages \
     && (python3 -m compileall -qq -j 0 /opt/flexserv/lib || true)
 
 
@@ -99,17 +100,10 @@ ARG PIP_DEFAULT_TIMEOUT
 ARG PIP_CERT
 ARG TORCH_SPEC=torch
 COPY --from=backend-requirements /requirements.txt /build/
-# Test suites, headers and static libraries are a tenth of the packages; torch/testing and triton's headers are used at
-# run time. bitsandbytes brings a library for every CUDA there is, and loads the one that torch was built for.
 RUN /opt/tools/bin/pip --python /opt/flexserv/bin/python install "${TORCH_SPEC}" \
         --requirement /build/requirements.txt \
     && /opt/tools/bin/pip --python /opt/flexserv/bin/python list --format freeze > /opt/flexserv/packages.txt \
-    && find /opt/flexserv/lib \( -name tests -o -path '*/torch/include' -o -path '*/torch/share' -o -path '*/torch/test' \
-        -o -path '*/torch/bin/protoc*' -o -path '*/torch/bin/test_*' -o -path '*/nvidia/cu*/include' -o -name '*.a' \) \
-        -prune -exec rm -rf {} + \
-    && cuda="$(/opt/flexserv/bin/python -c 'import torch; print((torch.version.cuda or "").replace(".", ""))')" \
-    && find /opt/flexserv/lib -name 'libbitsandbytes_*.so' ! -name libbitsandbytes_cpu.so \
-        ! -name "libbitsandbytes_cuda${cuda}.so" -delete \
+    && python3 /build/leftovers.py /opt/flexserv/lib/python3*/site-packages \
     && (python3 -m compileall -qq -j 0 /opt/flexserv/lib || true)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab import docker_engine
-from lab.commands import environment, run, succeeds, tail
+from lab.commands import environment, succeeds, tail
 from lab.errors import CommandError
 from lab.places import HACK
 from lab.progress import say, stage
@@ -57,15 +57,9 @@ def ensure_all() -> dict[Image, str]:
     return wanted
 
 
-def size(name: str) -> int:
-    """Uncompressed size of the image in bytes. Raises CommandError if it is not there."""
-    inspect = [docker_engine.client(), "image", "inspect", "--format", "{{.Size}}", name]
-    return int(run(inspect, timeout=_SECONDS, env=docker_engine.environment()))
-
-
-def has_size_limit(image: Image) -> bool:
-    """The limits are for images without CUDA: the backend's holds only where torch's +cpu wheel is used."""
-    return image.target != "backend" or torch_wheel.find(_PYTHON) is not None
+def has_cuda(image: Image) -> bool:
+    """Whether the image is built with PyPI's torch for CUDA: the backend is, unless a +cpu wheel is given."""
+    return image.target == "backend" and torch_wheel.find(_PYTHON) is None
 
 
 def _torch_arguments() -> dict[str, str]:

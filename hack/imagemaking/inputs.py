@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """One target of the Dockerfile. `size_limit`: the largest uncompressed size in bytes, without CUDA."""
+    """One target of the Dockerfile. `size_limit`: the largest uncompressed size in bytes without CUDA."""
 
     target: str
     sources: Sequence[str]
@@ -29,6 +29,7 @@ _SHARED = (
     "LICENSE",
     "constraints.txt",
     "pyproject.toml",
+    "hack/imagemaking/leftovers.py",
     "hack/imagemaking/requirements.py",
 )
 # In the order of the Dockerfile, so that each build finds the stages of the one before it.
