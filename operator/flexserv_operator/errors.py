@@ -52,6 +52,11 @@ class BackendError(OperatorError):
 
     reason = "BackendError"
 
+    @property
+    def calls_for_somebody(self) -> bool:
+        """Whether it stays until a person mends it."""
+        return False
+
 
 class BackendUnreachable(BackendError):
     """The pod did not answer: refused, reset, or silent for longer than --poll-timeout-seconds."""
@@ -77,3 +82,7 @@ class BackendRefused(BackendError):
         self.code = code
         self.message = message
         self.entry = entry
+
+    @property
+    def calls_for_somebody(self) -> bool:
+        return self.status in (401, 403)  # the token is missing, wrong, or not the admin's

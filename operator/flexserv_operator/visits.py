@@ -17,7 +17,7 @@ from flexserv_operator.inventory import Identity, Inventory
 from flexserv_operator.lanes import Lane
 from flexserv_operator.metrics import Metrics
 from flexserv_operator.plans import Load, Plan, Refusal
-from flexserv_operator.replica import unreachable
+from flexserv_operator.replica import State, unreachable
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +138,9 @@ class Visitor:
         lane.due = time.monotonic() + HINDERED.wait(lane.failed_visits)
         logger.warning("pod %s: %s", lane.pod.name, error)
         untold = {claim.identity for claim in desired.claims if lane.told.get(claim.identity) != claim}
+        state: State = "Failed" if error.calls_for_somebody else "Pending"
         lane.replicas = {
-            identity: replace(replica, state="Pending", reason=error.reason, message=str(error))
+            identity: replace(replica, state=state, reason=error.reason, message=str(error))
             if replica.state in ("Pending", "Loading", "Standby")
             or (replica.state == "Loaded" and identity in untold)
             else replica

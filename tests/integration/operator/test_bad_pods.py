@@ -50,7 +50,7 @@ def test_a_pod_that_refuses_everything_is_asked_less_and_less(world: World):
     backend = world.add_pod("pod-a", A, refuse=Refusal(401, "invalid_api_key", "admin token needed"))
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
-    status = world.reaches("chat", "Loading", "BackendRefused")
+    status = world.reaches("chat", "Failed", "BackendRefused")
     assert "admin token needed" in status["replicas"][0]["message"]
     world.soon(lambda: len(backend.posts("")) >= 4)
     posts = [call.at for call in backend.posts("")]

@@ -31,7 +31,7 @@ def test_a_rotated_token_is_used_without_a_restart(world: World, tmp_path: Path)
 
     backend.token = "second"
     world.apply("more", model="org/more")
-    status = world.reaches("more", "Loading", "BackendRefused")
+    status = world.reaches("more", "Failed", "BackendRefused")
     assert "another token is needed" in status["replicas"][0]["message"]
     mount(tmp_path / "secret", "second")
     world.reaches("more", "Loaded", timeout=60)
