@@ -29,8 +29,10 @@ _SECONDS = 120.0
 
 def names(root: Path = ROOT) -> dict[Image, str]:
     """The full name of each image that the sources below `root` and this environment lead to."""
-    choices = [os.environ.get(BASE_VARIABLE) or base.name(), *_torch_arguments().values()]
-    return {image: f"{image.repository}:{tag(root, image, choices)}" for image in IMAGES}
+    choices = {image: [os.environ.get(BASE_VARIABLE) or base.name()] for image in IMAGES}
+    for image in filter(_has_torch, IMAGES):
+        choices[image] += _torch_arguments().values()
+    return {image: f"{image.repository}:{tag(root, image, choices[image])}" for image in IMAGES}
 
 
 def ensure_all() -> dict[Image, str]:
@@ -59,7 +61,11 @@ def ensure_all() -> dict[Image, str]:
 
 def has_cuda(image: Image) -> bool:
     """Whether the image is built with PyPI's torch for CUDA: the backend is, unless a +cpu wheel is given."""
-    return image.target == "backend" and torch_wheel.find(_PYTHON) is None
+    return _has_torch(image) and torch_wheel.find(_PYTHON) is None
+
+
+def _has_torch(image: Image) -> bool:
+    return image.target == "backend"
 
 
 def _torch_arguments() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from imagemaking import build, torch_wheel
 from imagemaking.inputs import IMAGES, copy_sources, tag
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +53,14 @@ def test_a_renamed_file_changes_the_tag(sources: Path) -> None:
 def test_the_base_image_and_the_torch_build_are_part_of_the_tag() -> None:
     assert tags(ROOT, "base:1") != tags(ROOT, "base:2")
     assert tags(ROOT, "base:1", "torch==2") != tags(ROOT, "base:1")
+
+
+def test_the_torch_build_is_no_matter_of_the_operators_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_wheel, "find", lambda python: None)
+    with_cuda = build.names()
+    monkeypatch.setattr(torch_wheel, "find", lambda python: Path("torch+cpu.whl"))
+    without = build.names()
+    assert {image.target for image in IMAGES if with_cuda[image] != without[image]} == {"backend"}
 
 
 @pytest.mark.parametrize("folder", ["__pycache__", ".mypy_cache", "flexserv.egg-info"])
