@@ -4,7 +4,7 @@
 # By default the backend gets PyPI's CUDA build of torch. Another CUDA version is another index:
 #   --build-arg TORCH_SPEC=torch==<version>+cu126 --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu126
 # For a smaller image without CUDA put torch's +cpu wheel into .build/wheels/ and pass TORCH_SPEC=torch==<version>+cpu
-# and BACKEND_EXTRAS=backend. Nothing here names an architecture; arm64 was never built.
+# and BACKEND_EXTRAS=backend. Nothing here names an architecture; arm64 is untested.
 # The operator's stages come first: the legacy builder builds all that stands above its target.
 
 # A Debian with Python 3.11 and its venv module.

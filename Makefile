@@ -18,7 +18,7 @@ test: ## Everything that must be green: lint, unit, contract, integration, chart
 setup: ## A .venv with everything (TORCH_FIND_LINKS=folder: take torch's +cpu wheel from there)
 	@hack/test --only setup
 
-run: setup ## The backend alone on this machine: CPU, a small real model, http://127.0.0.1:8001
+run: setup ## The backend alone on this machine: CPU, two small real models, http://127.0.0.1:8001
 	@hack/run
 
 test-fast: ## The inner loop: lint, unit, contract (2 minutes when warm)

@@ -46,18 +46,18 @@ class Probe:
 
     @contextmanager
     def held(self, size_bytes: int) -> Iterator[None]:
-        """A neighbour that holds so much GPU memory for the block."""
+        """A neighbor that holds so much GPU memory for the block."""
         command = [self._python, "-m", "gpucheck.memory_probe", str(size_bytes)]
-        neighbour = subprocess.Popen(
+        neighbor = subprocess.Popen(
             command, env=self._environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert neighbour.stdin is not None and neighbour.stdout is not None
+        assert neighbor.stdin is not None and neighbor.stdout is not None
         try:
-            if not neighbour.stdout.readline():
-                raise CommandError("the neighbour could not take its memory")
+            if not neighbor.stdout.readline():
+                raise CommandError("the neighbor could not take its memory")
             yield
         finally:
-            neighbour.stdin.close()
-            neighbour.stdout.close()
-            neighbour.kill()
-            neighbour.wait()
+            neighbor.stdin.close()
+            neighbor.stdout.close()
+            neighbor.kill()
+            neighbor.wait()

@@ -116,7 +116,7 @@ def test_a_second_release_is_told_how_to_use_the_crd_of_the_first(
     plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
 
     with pytest.raises(
-        ChartRefused, match=rf"release flexserv in namespace {namespace}.*--set crds\.enabled=false"
+        ChartRefused, match=rf"namespace {namespace} \(which may no longer exist\).*--set crds\.enabled=false"
     ):
         install(plane, other)
     assert left_behind(plane, other) == []
@@ -244,3 +244,24 @@ def test_the_notes_without_an_operator_say_who_loads_models(
     assert "kubectl apply" not in notes and "ADDRESS" not in notes
     assert "jsonpath='{.spec.ports[0].nodePort}'" in notes and "curl http://NODE:PORT/v1/chat" in notes
     assert not any(line.startswith("{{") for line in notes.splitlines())
+
+
+@pytest.mark.usefixtures("no_crd")
+def test_the_notes_tell_a_second_release_that_another_one_adopts_models(
+    plane: ControlPlane, namespace: str
+) -> None:
+    first = install(plane, namespace)
+    adopts = install(plane, namespace, "--set", "crds.enabled=false", release="second")
+    alone = install(
+        plane, namespace, "--set", "crds.enabled=false,operator.adoptUnreferenced=false", release="third"
+    )
+
+    warning = "WARNING: flexserv-operator in this namespace adopts FlexServModels"
+    assert warning in adopts and "backendRef:\n    name: second-flexserv" in adopts
+    assert "adopts FlexServModels" not in first and "backendRef" not in first
+    assert "adopts FlexServModels" not in alone and "backendRef:\n    name: third-flexserv" in alone
+    again = helm(
+        "upgrade", "flexserv", str(CHART), "--namespace", namespace, "--reset-then-reuse-values",
+        kubeconfig=plane.kubeconfig(),
+    )  # fmt: skip
+    assert "WARNING: second-flexserv-operator in this namespace adopts" in again

@@ -30,6 +30,10 @@ from tests.support.chart import CHART, ChartRefused, helm, nested, render
         ("backend.gpu.count", "1", "/backend/gpu/count': got string"),
         ("backend.gpu.resourceName", "gpu", "/backend/gpu/resourceName'"),
         ("backend.resources.limits", None, "/backend/resources/limits': got null"),
+        ("backend.resources.limits.memory", "24 Gi", "/backend/resources/limits/memory'"),
+        ("backend.resources.requests.cpu", "two", "/backend/resources/requests/cpu'"),
+        ("operator.resources.limits.memory", "256MB", "/operator/resources/limits/memory'"),
+        ("operator.resources.requests.cpu", -1, "/operator/resources/requests/cpu': minimum"),
         ("backend.containerPort", None, "/backend': missing property 'containerPort'"),
         ("backend.autoscaling.minReplicas", 0, "/backend/autoscaling/minReplicas': minimum"),
         ("backend.autoscaling.metrics", [], "/backend/autoscaling/metrics': minItems"),
@@ -44,10 +48,17 @@ from tests.support.chart import CHART, ChartRefused, helm, nested, render
         ("backend.cache.size", "50 GB", "/backend/cache/size'"),
         ("backend.huggingFace.endpoint", "hub.example.com", "/backend/huggingFace/endpoint'"),
         ("backend.service.port", 0, "/backend/service/port': minimum"),
+        ("backend.service.nodePort", 0, "/backend/service/nodePort': minimum"),
+        ("backend.service.nodePort", 65536, "/backend/service/nodePort': maximum"),
         ("backend.extraEnv", [{"name": "A", "val": "b"}], "/backend/extraEnv/0'"),
         ("backend.probes.liveness.initialDelaySeconds", 5, "'initialDelaySeconds'"),
         ("operator.tickSeconds", 0, "/operator/tickSeconds': exclusiveMinimum"),
         ("metrics.podMonitor.interval", "soon", "/metrics/podMonitor/interval'"),
+        (
+            "metrics.prometheusRule.runbookUrl",
+            "wiki.example/RUNBOOK.md",
+            "/metrics/prometheusRule/runbookUrl'",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(path: str, value: Any, named: str) -> None:
@@ -84,6 +95,21 @@ def test_a_wrong_value_is_refused_by_name(path: str, value: Any, named: str) -> 
             "backend.autoscaling.maxReplicas (4) must not be less than backend.autoscaling.minReplicas (5)",
         ),
         (
+            nested("backend.settings.forceDefaultModel", True),
+            "backend.settings.forceDefaultModel is true and backend.settings.defaultModel names no model",
+        ),
+        (
+            nested(
+                "backend.settings",
+                {"forceDefaultModel": True, "defaultModel": "chat", "forceDefaultEmbeddingModel": True},
+            ),
+            "forceDefaultEmbeddingModel is true and backend.settings.defaultEmbeddingModel names no model",
+        ),
+        (
+            nested("backend.service.nodePort", 30080),
+            "backend.service.nodePort is 30080 and backend.service.type is ClusterIP",
+        ),
+        (
             {"backend": {"ingress": {"enabled": True}}},
             "backend.ingress.hosts is empty: name at least one host",
         ),
@@ -103,6 +129,22 @@ def test_values_that_are_wrong_together_are_refused_with_the_remedy(
     with pytest.raises(ChartRefused) as refused:
         render(values)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("amount", ["2", "500m", "1.5", ".5", "24Gi", "1e9", "8G", 2, 0.5, 17179869184])
+def test_amounts_of_resources_are_written_as_kubernetes_takes_them(amount: str | float) -> None:
+    resources = {"requests": {"cpu": amount}, "limits": {"example.com/device": amount}}
+
+    container = render(nested("operator.resources", resources)).container("operator")
+
+    assert container["resources"]["requests"]["cpu"] == amount
+    assert container["resources"]["limits"]["example.com/device"] == amount
+
+
+def test_a_default_of_the_resources_can_be_taken_away() -> None:
+    container = render(nested("operator.resources.limits.memory", None)).container("operator")
+
+    assert "memory" not in container["resources"]["limits"]
 
 
 def test_an_older_kubernetes_is_refused() -> None:

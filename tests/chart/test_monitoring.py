@@ -41,6 +41,17 @@ def test_the_dashboard_is_in_a_config_map_that_the_sidecar_finds() -> None:
     assert not [item for item in render().all("ConfigMap") if "dashboard" in item["metadata"]["name"]]
 
 
+def test_the_dashboard_links_the_runbook_where_its_address_is_known() -> None:
+    plain = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    address = "https://wiki.example/RUNBOOK.md?a=1&b=2"
+    metrics = {"dashboard": {"enabled": True}, "prometheusRule": {"runbookUrl": address}}
+    (content,) = render({"metrics": metrics}).one("ConfigMap", "dashboard")["data"].values()
+    (link,) = json.loads(content)["links"]
+
+    assert (link["title"], link["type"], link["url"]) == ("Runbook", "link", address)
+    assert {**json.loads(content), "links": None} == {**plain, "links": None}
+
+
 def test_the_dashboards_labels_and_folder_are_the_users() -> None:
     labels, annotations = {"grafana_dashboard": None, "mine": "yes"}, {"grafana_folder": "Models"}
     metadata = dashboard_map({"enabled": True, "labels": labels, "annotations": annotations})["metadata"]

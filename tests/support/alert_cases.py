@@ -64,6 +64,10 @@ def churn(evictions: str, loads: str, reason: str = "room") -> Series:
     }
 
 
+def ready(first: str, second: str) -> Series:
+    return {f"flexserv_ready{{{BACKEND}}}": first, f"flexserv_ready{{{SECOND}}}": second}
+
+
 def cache_bytes(used: str, free: str) -> Series:
     return {
         f"flexserv_cache_used_bytes{{{BACKEND}}}": used,
@@ -71,21 +75,35 @@ def cache_bytes(used: str, free: str) -> Series:
     }
 
 
-CASES = [
-    Case(
+def down(first: str, second: str = "_x80", *, quiet: tuple[Series, ...] = ()) -> Case:
+    """Nobody answers, the readiness of the two pods being as told."""
+    return Case(
         "FlexServBackendDown",
-        fires={f"up{{{BACKEND}}}": "1+0x5 0+0x60", f"up{{{SECOND}}}": "1+0x5 0+0x60"},
+        fires=ready(first, second),
         at="25m",
         description=(
-            "For 15m no backend of release flexserv in namespace models could be scraped; "
+            "For 15m no backend of release flexserv in namespace models was up and ready; "
             "nobody gets an answer from its models."
         ),
+        quiet=quiet,
+    )
+
+
+CASES = [
+    down(
+        "1+0x5 stale",
+        "1+0x5 stale",
         quiet=(
-            # A Recreate roll-out: no target at all for 13 minutes.
-            {f"up{{{BACKEND}}}": "1+0x5 _x60", f"up{{{SECOND}}}": "_x19 1+0x60"},
-            {f"up{{{BACKEND}}}": "0+0x80", f"up{{{SECOND}}}": "1+0x80"},
+            # A Recreate roll-out: no target at all for 6 minutes, and as many until its models are in.
+            ready("1+0x5 stale", "_x11 0+0x6 1+0x60"),
+            ready("0+0x80", "1+0x80"),
+            ready("1+0x80", "_x80"),
         ),
     ),
+    # Up, and not ready: a failed GPU, or no operator that says that it may be.
+    down("1+0x5 0+0x80", "0+0x80"),
+    # Restarted again and again, before it was ready.
+    down("0+0x2 stale _x2 " * 16),
     Case(
         "FlexServBackendPodDown",
         fires={f"up{{{BACKEND}}}": "0+0x60", f"up{{{SECOND}}}": "1+0x60"},

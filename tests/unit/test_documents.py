@@ -1,5 +1,6 @@
 """What README, CHANGELOG and the chart say must be true."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -67,6 +68,40 @@ def test_every_program_in_hack_explains_itself() -> None:
             [str(program), "--help"], capture_output=True, text=True, timeout=30, check=False
         )
         assert result.returncode == 0 and result.stdout.strip(), program.name
+
+
+NO_REASONS = {
+    # The operator's other words with a capital: types of conditions and of Events, phases, states, kinds.
+    "Accept", "ApiServer", "Authorization", "Available", "ContainerCreating", "Degraded", "Embedding",
+    "Event", "Evicted", "Failed", "FlexServModel", "Normal", "NotResident", "NotStalled", "OnDemand",
+    "Pending", "Pinned", "PodInitializing", "Quarantine", "Ready", "Reconciling", "Resident", "Settled",
+    "Stalled", "Succeeded", "True", "Unreachable", "Warning",
+}  # fmt: skip
+
+
+def test_the_runbook_explains_every_reason_that_the_operator_gives_and_no_other() -> None:
+    words = {
+        node.value
+        for file in (ROOT / "operator" / "flexserv_operator").glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch("[A-Z]+[a-z][A-Za-z]+", node.value)
+    }
+    table = (
+        (ROOT / "charts" / "flexserv" / "RUNBOOK.md").read_text(encoding="utf-8").split("\n## Reasons\n")[1]
+    )
+    cells = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
+    rows = [reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)]
+    assert sorted(rows) == sorted(words - NO_REASONS)
+
+
+def test_hacks_readme_has_a_row_for_every_program() -> None:
+    text = (ROOT / "hack" / "README.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
+    named = [name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)]
+    programs = [p.name for p in (ROOT / "hack").iterdir() if p.is_file() and p.read_bytes().startswith(b"#!")]
+    assert sorted(named) == sorted(programs)
 
 
 def test_there_is_one_version() -> None:

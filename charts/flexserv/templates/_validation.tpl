@@ -26,6 +26,17 @@ Values that are right one by one and wrong together. Each message names the valu
 {{- fail (printf "backend.autoscaling.maxReplicas (%v) must not be less than backend.autoscaling.minReplicas (%v)" (int $scaling.maxReplicas) (int $scaling.minReplicas)) -}}
 {{- end -}}
 
+{{- range $setting := list "defaultModel" "defaultEmbeddingModel" -}}
+{{- $forced := printf "force%s" (title $setting) -}}
+{{- if and (get $backend.settings $forced) (not (get $backend.settings $setting)) -}}
+{{- fail (printf "backend.settings.%s is true and backend.settings.%s names no model: name one, or leave backend.settings.%s out" $forced $setting $forced) -}}
+{{- end -}}
+{{- end -}}
+
+{{- if and $backend.service.nodePort (eq $backend.service.type "ClusterIP") -}}
+{{- fail (printf "backend.service.nodePort is %v and backend.service.type is ClusterIP, which has no node port: set the type to NodePort or LoadBalancer, or leave the port out" (int $backend.service.nodePort)) -}}
+{{- end -}}
+
 {{- if and $backend.ingress.enabled (not $backend.ingress.hosts) -}}
 {{- fail "backend.ingress.enabled is true and backend.ingress.hosts is empty: name at least one host" -}}
 {{- end -}}

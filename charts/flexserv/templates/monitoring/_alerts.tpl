@@ -18,15 +18,18 @@ namespace="{{ $namespace }}",job="{{ include "flexserv.componentName" . }}"
 {{- end -}}
 
 {{/*
-The labels and the runbook's address of one alert. The namespace is named, because what is absent has none: (dict "context" $ "alert" "FlexServBackendDown" "level" "page").
+The labels of one alert. The namespace is named, because what is absent has none: (dict "context" $ "level" "page").
 */}}
 {{- define "flexserv.alerts.labels" -}}
 {{- $rule := .context.Values.metrics.prometheusRule -}}
 {{ toYaml (merge (dict "severity" (get $rule.severity .level) "namespace" .context.Release.Namespace "flexserv_release" .context.Release.Name) $rule.alertLabels) }}
 {{- end -}}
 
+{{/* One more annotation, on a line of its own: where to read what to do. Without an address it is left out, for a link to nowhere costs time: (dict "context" $ "alert" "FlexServBackendDown"). */}}
 {{- define "flexserv.alerts.runbook" -}}
-{{- printf "%s#%s" .context.Values.metrics.prometheusRule.runbookUrl (lower .alert) | quote -}}
+{{- with .context.Values.metrics.prometheusRule.runbookUrl -}}
+{{- printf "runbook_url: %s" (printf "%s#%s" . (lower $.alert) | quote) | nindent 12 -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Without a monitor nobody knows which jobs the alerts are about. */}}
