@@ -6,6 +6,9 @@ A pure-ASGI middleware in front of the routes, so that nothing of a refused body
 
 import hmac
 import logging
+import math
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -38,16 +41,22 @@ BODY_OPTIONAL = frozenset({"/v1/flexserv/synced", "/reset"})
 ALWAYS_OPEN = frozenset({"/v1/flexserv/health"})
 GUARDED_OUTSIDE_V1 = frozenset({"/load_model", "/reset"})
 
+TOKEN_FILE_SECONDS = 1.0
+"""How long what a token's file said holds: requests are many, and each would wait for the disk."""
+
 Rights = Literal["none", "user", "admin"]
 
 
 class Token:
-    """A secret from the settings or from a file, which is read again when it changes."""
+    """A secret from the settings or from a file, which is read again every TOKEN_FILE_SECONDS at most."""
 
-    def __init__(self, value: SecretStr | None, file: Path | None) -> None:
+    def __init__(
+        self, value: SecretStr | None, file: Path | None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._value = None if value is None else value.get_secret_value()
         self._file = file
-        self._stamp: tuple[int, int] | None = None
+        self._monotonic = monotonic
+        self._read_at = -math.inf
 
     @property
     def is_set(self) -> bool:
@@ -55,28 +64,29 @@ class Token:
 
     def matches(self, given: str) -> bool:
         """Compare in constant time. An unreadable or empty file matches nothing."""
-        expected = self._read() if self._file is not None else self._value
-        return bool(expected) and hmac.compare_digest(given.encode(), (expected or "").encode())
+        if self._file is not None and self._monotonic() - self._read_at >= TOKEN_FILE_SECONDS:
+            self._value = _read(self._file)
+            self._read_at = self._monotonic()
+        expected = self._value or ""
+        return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
 
-    def _read(self) -> str | None:
-        assert self._file is not None
-        try:
-            status = self._file.stat()
-            stamp = (status.st_mtime_ns, status.st_ino)
-            if stamp != self._stamp:
-                self._value, self._stamp = self._file.read_text(encoding="utf-8").strip(), stamp
-        except (OSError, UnicodeDecodeError):
-            logger.error("a token file cannot be read: nobody who needs that token is let in")
-            self._value, self._stamp = None, None
-        return self._value
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        logger.error("a token file cannot be read: nobody who needs that token is let in")
+        return None
 
 
 class AccessPolicy:
     """Says which error, if any, a request deserves before its body is looked at."""
 
-    def __init__(self, settings: Settings, instance_id: str) -> None:
-        self._user = Token(settings.flexserv_token, settings.flexserv_token_file)
-        self._admin = Token(settings.admin_token, settings.admin_token_file)
+    def __init__(
+        self, settings: Settings, instance_id: str, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._user = Token(settings.flexserv_token, settings.flexserv_token_file, monotonic)
+        self._admin = Token(settings.admin_token, settings.admin_token_file, monotonic)
         self._instance_id = instance_id
 
     def check(self, method: str, path: str, headers: Headers) -> None:

@@ -1,4 +1,4 @@
-"""How many inference requests are in flight, per route.
+"""How many requests are in flight, per inference route, and with those that wait for a load.
 
 A pure-ASGI middleware, so a stream counts to its last byte; the outermost layer of the app. The routes are a
 closed set, and so are the labels made from them.
@@ -21,6 +21,8 @@ INFERENCE_ROUTES = (
     "/v1/embeddings",
     "/v1/audio/transcriptions",
 )
+LOADING_ROUTES = ("/load_model", "/v1/flexserv/models/load")
+"""They may wait for a load: no inference, but the server's stop waits for them too."""
 
 
 class ActivityTracker:
@@ -28,18 +30,23 @@ class ActivityTracker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._in_flight = dict.fromkeys(INFERENCE_ROUTES, 0)
+        self._in_flight = dict.fromkeys(INFERENCE_ROUTES + LOADING_ROUTES, 0)
 
     @property
     def active(self) -> int:
         """Requests in flight on all inference routes."""
+        return sum(self.by_route().values())
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that a stop of the server waits for: those, and who waits for a load."""
         with self._lock:
             return sum(self._in_flight.values())
 
     def by_route(self) -> dict[str, int]:
         """Requests in flight for each of INFERENCE_ROUTES, zeros included."""
         with self._lock:
-            return dict(self._in_flight)
+            return {route: self._in_flight[route] for route in INFERENCE_ROUTES}
 
     def enter(self, route: str) -> None:
         with self._lock:
@@ -58,7 +65,7 @@ class ActivityMiddleware:
         self._tracker = tracker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = inference_route(scope)
+        route = counted_route(scope)
         if route is None:
             await self._app(scope, receive, send)
             return
@@ -82,9 +89,9 @@ class ActivityMiddleware:
             leave()
 
 
-def inference_route(scope: Scope) -> str | None:
-    """Which of INFERENCE_ROUTES a request is for, or None."""
+def counted_route(scope: Scope) -> str | None:
+    """Which of INFERENCE_ROUTES or LOADING_ROUTES a request is for, or None."""
     if scope["type"] != "http" or scope.get("method") != "POST":
         return None
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path if path in INFERENCE_ROUTES else None
+    return path if path in INFERENCE_ROUTES + LOADING_ROUTES else None

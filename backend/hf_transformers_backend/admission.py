@@ -2,11 +2,12 @@
 
 What is free under the thresholds counts, on the devices that the load may use. A size that nothing tells is
 admitted: refusing what would fit is worse than a load that fails by itself. Models make room only when they
-are neither pinned nor in use, least recently used first, and only if that is enough. The older self of a
-model that is loaded anew goes before all others. Memory that models on their way out hold is waited for.
+are neither pinned nor in use, least recently used first, only if that is enough, and none that the others
+make needless. The older self of a model that is loaded anew goes before all others. Memory that models on
+their way out hold is waited for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +65,7 @@ class Occupant:
 class Admission:
     """The decision. `make_room` lists who goes first, in order; with `wait` that is at most the older self.
 
-    A refusal is for want of `memory`, or because `count` models are the most that there may be.
+    A refusal, or a wait, is for want of `memory`, or because `count` models are the most that there may be.
     """
 
     verdict: Literal["admit", "wait", "refuse"]
@@ -97,9 +98,11 @@ def decide(
     if lacking:
         # What there would be without those that may go: who wants to make more room needs what is missing.
         return Admission("refuse", (), needed_bytes, demand.available_after(going), lacking[0])
+    going = _without_needless(going, lambda fewer: not demand.lacking_after(fewer))
     if any(occupant.stance == "leaving" or occupant.in_use for occupant in going):
         replaced = tuple(one.identity for one in going if one.stance == "replaced")
-        return Admission("wait", replaced, needed_bytes, available)
+        lacking = demand.lacking_after(())
+        return Admission("wait", replaced, needed_bytes, available, lacking[0] if lacking else None)
     return Admission("admit", tuple(one.identity for one in going), needed_bytes, available)
 
 
@@ -107,15 +110,35 @@ def relief(
     needed_bytes: int | None, rooms: Sequence[Room], occupants: Sequence[Occupant]
 ) -> tuple[ModelIdentity, ...]:
     """Idle models to unload after memory ran out: as many as hold `needed_bytes`, all if that is unknown."""
-    going: list[ModelIdentity] = []
-    freed = 0
+
+    def held(occupant: Occupant) -> int:
+        if not rooms:
+            return sum(occupant.held_bytes.values())
+        return sum(occupant.on(room.device) for room in rooms)
+
+    def suffices(gone: Sequence[Occupant]) -> bool:
+        return needed_bytes is not None and sum(map(held, gone)) >= needed_bytes
+
+    going: list[Occupant] = []
     for occupant in sorted(occupants, key=_order):
-        held = sum(occupant.on(room.device) for room in rooms) if rooms else sum(occupant.held_bytes.values())
-        enough = needed_bytes is not None and freed >= needed_bytes
-        if occupant.stance == "idle" and held and not enough:
-            going.append(occupant.identity)
-            freed += held
-    return tuple(going)
+        if occupant.stance == "idle" and held(occupant) and not suffices(going):
+            going.append(occupant)
+    return tuple(occupant.identity for occupant in _without_needless(going, suffices))
+
+
+def _without_needless(
+    going: Sequence[Occupant], suffices: Callable[[Sequence[Occupant]], bool]
+) -> list[Occupant]:
+    """Those without which the others do not suffice, in the same order; the last ones are spared first.
+
+    A large one taken late can make a small one taken early needless.
+    """
+    kept = list(going)
+    for occupant in reversed(going):
+        others = [one for one in kept if one is not occupant]
+        if suffices(others):
+            kept = others
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +149,14 @@ class _Demand:
     max_models: int
 
     def available_after(self, gone: Sequence[Occupant]) -> int | None:
+        """Accelerate gives each device the same share of a model which it spreads, the rest to the last."""
         if self.needed_bytes is None or not self.rooms:
             return None
-        return sum(
+        *shared, last = [
             room.available_after(sum(occupant.on(room.device) for occupant in gone)) for room in self.rooms
-        )
+        ]
+        share = -(-self.needed_bytes // len(self.rooms))
+        return sum(min(available, share) for available in shared) + last
 
     def lacking_after(self, gone: Sequence[Occupant]) -> list[Lacking]:
         lacking: list[Lacking] = []

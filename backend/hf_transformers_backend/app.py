@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from huggingface_hub.constants import HF_HUB_CACHE
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
@@ -16,8 +18,10 @@ from hf_transformers_backend.access import AccessMiddleware, AccessPolicy, error
 from hf_transformers_backend.activity import ActivityMiddleware, ActivityTracker
 from hf_transformers_backend.backend import Backend
 from hf_transformers_backend.boundary import BodyLimitMiddleware, FaultMiddleware
+from hf_transformers_backend.cache_disk import make_folder
 from hf_transformers_backend.device_fault import DeviceHealth
 from hf_transformers_backend.errors import BadRequest, FlexServError
+from hf_transformers_backend.generation.image_fetch import ImageFetcher
 from hf_transformers_backend.lifecycle import Lifecycle
 from hf_transformers_backend.memory_monitor import MemoryMonitor
 from hf_transformers_backend.memory_room import measure_rooms
@@ -65,7 +69,8 @@ def build_backend(settings: Settings) -> Backend:
         pressures=None if monitor is None else lambda: monitor.pressures,
     )
     access = AccessPolicy(settings, lifecycle.instance_id)
-    return Backend(settings, residency, activity, metrics, lifecycle, access, health, monitor)
+    images = ImageFetcher(settings.image_hosts, settings.max_request_bytes)
+    return Backend(settings, residency, activity, metrics, lifecycle, access, health, images, monitor)
 
 
 def build_app(settings: Settings) -> FastAPI:
@@ -120,6 +125,7 @@ def _cached_models() -> list[tuple[str, int]]:
 
 @asynccontextmanager
 async def _lifespan(backend: Backend) -> AsyncIterator[None]:
+    await anyio.to_thread.run_sync(make_folder, Path(HF_HUB_CACHE))
     backend.residency.start()
     backend.metrics.event_loop_lag.start()
     if backend.monitor is not None:
@@ -127,6 +133,7 @@ async def _lifespan(backend: Backend) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        backend.images.close()
         if backend.monitor is not None:
             await anyio.to_thread.run_sync(backend.monitor.stop)
         await backend.metrics.event_loop_lag.stop()

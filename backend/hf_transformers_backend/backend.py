@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hf_transformers_backend.access import AccessPolicy
 from hf_transformers_backend.activity import ActivityTracker
 from hf_transformers_backend.device_fault import DeviceHealth
+from hf_transformers_backend.generation.image_fetch import ImageFetcher
 from hf_transformers_backend.lifecycle import Lifecycle
 from hf_transformers_backend.memory_monitor import MemoryMonitor
 from hf_transformers_backend.metrics import Metrics
@@ -23,4 +24,5 @@ class Backend:
     lifecycle: Lifecycle
     access: AccessPolicy
     health: DeviceHealth
+    images: ImageFetcher
     monitor: MemoryMonitor | None

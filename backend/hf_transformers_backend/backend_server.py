@@ -62,6 +62,7 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
     from hf_transformers_backend import heap
     from hf_transformers_backend.app import build_app
+    from hf_transformers_backend.connection import Connection
     from hf_transformers_backend.server import DrainingServer
 
     heap.keep_large_blocks_apart()
@@ -71,7 +72,15 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     # all threads.
     gc.collect()
     gc.freeze()
-    config = uvicorn.Config(app, log_config=None, access_log=False, backlog=BACKLOG, server_header=False)
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        server_header=False,
+    )
     server = DrainingServer(config, app.state.backend)
     server.run(sockets=[listener])
     server.ended()

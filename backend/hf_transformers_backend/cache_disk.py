@@ -1,5 +1,6 @@
-"""How full the disk is on which downloaded models lie."""
+"""The disk on which downloaded models lie: its folder, and how full it is."""
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -8,8 +9,18 @@ from typing import NamedTuple
 
 from hf_transformers_backend.download_room import occupied_bytes
 
+logger = logging.getLogger(__name__)
+
 FRESH_SECONDS = 60.0
 """How long the size of the cache's folder counts as known: to add it up, every file has to be looked at."""
+
+
+def make_folder(folder: Path) -> None:
+    """Make the cache's folder, which the hub's own tool misses before the first download; raises nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.info("the cache %s cannot be made: %s", folder, error.strerror)
 
 
 class DiskUsage(NamedTuple):

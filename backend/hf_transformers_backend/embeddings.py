@@ -1,5 +1,6 @@
 """Sentence encoders: sentence-transformers behind the same residency as the generative models."""
 
+import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hf_transformers_backend.errors import BadRequest, Unprocessable
+from hf_transformers_backend.generation.long_text import beginning
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Source
 from hf_transformers_backend.model_settings import LoadSettings
@@ -79,11 +81,14 @@ class Encoder:
         return EncodedBatch(vectors, tokens)
 
     def _features(self, batch: Sequence[str | Sequence[int]]) -> dict[str, Any]:
-        if all(isinstance(text, str) for text in batch):
-            return cast(dict[str, Any], self.model.preprocess([str(text) for text in batch]))
         tokenizer = self.model.tokenizer
-        limit = len(tokenizer)
         longest = self.model.get_max_seq_length() or None
+        if all(isinstance(text, str) for text in batch):
+            texts = [
+                str(text) if longest is None else beginning(tokenizer, str(text), longest) for text in batch
+            ]
+            return cast(dict[str, Any], self.model.preprocess(texts))
+        limit = len(tokenizer)
         rows = [list(cast(Sequence[int], row))[:longest] for row in batch]
         if any(not 0 <= token < limit for row in rows for token in row):
             raise BadRequest(
@@ -113,11 +118,14 @@ def load_encoder(
     progress: Progress,
     key: str,
 ) -> Encoder:
-    """Load an encoder from its folder. Raises Unprocessable for what sentence-transformers cannot load."""
+    """Load an encoder from its folder. Raises Unprocessable for what sentence-transformers cannot load, and
+    for what it would load although it was never made to encode.
+    """
     from sentence_transformers import SentenceTransformer
 
     if source.gguf_file is not None:
         raise Unprocessable(f"{identity}: encoders are not loaded from GGUF files", param="kind")
+    _refuse_generators(identity, source)
     options: dict[str, Any] = {}
     if settings.dtype != "auto":
         options["dtype"] = settings.dtype
@@ -151,3 +159,21 @@ def load_encoder(
         devices=devices,
         commit=source.commit,
     )
+
+
+def _refuse_generators(identity: ModelIdentity, source: Source) -> None:
+    """Of any model without a modules.json the library makes an encoder: the mean of its states."""
+    from hf_transformers_backend.upstream.loading import GENERATIVE, SPEECH
+
+    if (source.path / "modules.json").is_file():
+        return
+    try:
+        named = json.loads((source.path / "config.json").read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        return  # broken files are the library's to report
+    if named and all(name in GENERATIVE | SPEECH for name in named):
+        raise Unprocessable(
+            f"{identity} is a {named[0]}, which generates and has no modules.json that says how it encodes;"
+            " for vectors ask an embedding model (a generative one is loaded with kind 'serve')",
+            param="kind",
+        )

@@ -10,14 +10,17 @@ FlexServError
 ├── TooLarge              413  request body
 ├── UnsupportedMediaType  415  a mutation whose body is not declared as JSON
 ├── Unprocessable         422  unsupported_model
-├── Busy                  429  queue_full; has retry_after
+├── Busy                  429  queue_full; always has retry_after
 ├── ServerFault           500  load_failed and faults of ours
 ├── BadGateway            502  hub_unavailable
-├── Unavailable           503  model_loading, draining, not_synced ...; may have retry_after
+├── Unavailable           503  model_loading, draining, not_synced ...; always has retry_after
 └── InsufficientStorage   507  insufficient_memory, insufficient_storage
 """
 
 from typing import Any, ClassVar
+
+RETRY_SECONDS = 5.0
+"""When to ask again where nobody knows better."""
 
 
 class FlexServError(Exception):
@@ -26,6 +29,7 @@ class FlexServError(Exception):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     default_code: ClassVar[str | None] = None
+    default_retry_after: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class FlexServError(Exception):
         self.message = message
         self.code = code or self.default_code
         self.param = param
-        self.retry_after = retry_after
+        self.retry_after = self.default_retry_after if retry_after is None else retry_after
         self.details = details
 
     def copy(self) -> "FlexServError":
@@ -140,6 +144,7 @@ class Busy(FlexServError):
     status = 429
     type = "rate_limit_error"
     default_code = "queue_full"
+    default_retry_after = RETRY_SECONDS
 
 
 class ServerFault(FlexServError):
@@ -162,6 +167,7 @@ class Unavailable(FlexServError):
 
     status = 503
     type = "server_error"
+    default_retry_after = RETRY_SECONDS
 
 
 class InsufficientStorage(FlexServError):

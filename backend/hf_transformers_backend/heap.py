@@ -2,12 +2,19 @@
 
 import ctypes
 import logging
+import time
+from collections.abc import Callable
 from functools import cache
+from mmap import PAGESIZE
+from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 M_MMAP_THRESHOLD = -3  # malloc.h
 LARGE_BLOCK_BYTES = 1024 * 1024
+SPARE_BYTES = 256 * 1024 * 1024
+"""How much may lie free in the heap, for what comes next."""
+SWEEP_SECONDS = 5.0
 
 
 def keep_large_blocks_apart() -> None:
@@ -26,6 +33,69 @@ def trim() -> None:
     libc = _glibc()
     if libc is not None:
         libc.malloc_trim(0)
+
+
+def measure() -> tuple[int, int]:
+    """Bytes that are free in the heap, whether or not their pages are the kernel's again, and the process's
+    resident bytes. Both are 0 where there is no glibc, or one before 2.33, which cannot tell.
+    """
+    libc = _glibc()
+    if libc is None or not hasattr(libc, "mallinfo2"):
+        return 0, 0
+    libc.mallinfo2.argtypes, libc.mallinfo2.restype = (), _MallocInfo
+    resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return int(libc.mallinfo2().fordblks), resident_pages * PAGESIZE
+
+
+class Sweeper:
+    """Trims the heap after what has taken much of it, such as a large request. For one thread."""
+
+    def __init__(
+        self,
+        measure: Callable[[], tuple[int, int]] = measure,
+        trim: Callable[[], None] = trim,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._measure = measure
+        self._trim = trim
+        self._monotonic = monotonic
+        self._due_at = 0.0
+        self._free, self._resident = 0, 0
+
+    def sweep(self) -> None:
+        """Does something at most every SWEEP_SECONDS, and only where a trim has something to give back."""
+        if self._monotonic() < self._due_at:
+            return
+        self._due_at = self._monotonic() + SWEEP_SECONDS
+        free, resident = self._measure()
+        freed = free - self._free > SPARE_BYTES
+        # Taken and freed again since the last look, it is the same number, and other pages.
+        reused = free > SPARE_BYTES and resident - self._resident > SPARE_BYTES
+        if freed or reused:
+            self._trim()
+            self._free, self._resident = self._measure()
+        else:
+            self._free, self._resident = min(self._free, free), min(self._resident, resident)
+
+
+class _MallocInfo(ctypes.Structure):
+    """malloc.h: struct mallinfo2."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    )
 
 
 @cache

@@ -22,6 +22,8 @@ FIELDS = ("model", "reason", "active_requests", "status", "seconds")
 """What an event may say beside its message, by `extra`; other attributes of a record are not shown."""
 QUIET = ("httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio", "PIL")
 """Only their warnings are shown."""
+OF_CLIENTS = ("uvicorn.error", "python_multipart.multipart")
+"""What they warn of is what a client has sent, and whoever can send must not fill the log with warnings."""
 
 
 def configure_logging(level: LogLevel, form: LogFormat) -> None:
@@ -38,6 +40,8 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     logging.getLogger(PACKAGE).setLevel(own)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, others))
+    for name in OF_CLIENTS:
+        logging.getLogger(name).addFilter(_no_warning)
     warnings.formatwarning = _one_line_warning
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
@@ -154,6 +158,12 @@ def _one_line(message: str) -> str:
             for character in message.rstrip("\n")
         )
     )
+
+
+def _no_warning(record: logging.LogRecord) -> bool:
+    if record.levelno == logging.WARNING:
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return logging.getLogger(record.name).isEnabledFor(record.levelno)
 
 
 def _traceback(record: logging.LogRecord) -> str | None:

@@ -62,17 +62,17 @@ class DrainingServer(uvicorn.Server):
         backend = self._backend
         limit = backend.settings.shutdown_timeout
         backend.lifecycle.drain()
-        logger.info("draining: up to %.0f s for %d running requests", limit, backend.activity.active)
+        logger.info("draining: up to %.0f s for %d running requests", limit, backend.activity.unfinished)
         assert self._loop is not None
         deadline = self._loop.time() + limit
         while self._is_busy() and self._loop.time() < deadline:
             await asyncio.sleep(0.05)
         if self._is_busy():
-            logger.warning("cutting %d requests that still run", backend.activity.active)
+            logger.warning("cutting %d requests that still run", backend.activity.unfinished)
         self.should_exit = True
 
     def _is_busy(self) -> bool:
-        if self._backend.activity.active:
+        if self._backend.activity.unfinished:
             return True
         now = self._backend.residency.snapshot()
         return any(model.active_requests for model in (*now.models, *now.unloading))

@@ -42,12 +42,14 @@ def chat_completion(model: str, events: Iterable[Event]) -> dict[str, Any]:
     }
 
 
-def usage_of(finishes: Iterable[Finish]) -> dict[str, int]:
-    """Token counts of one or several prompts."""
+def usage_of(finishes: Iterable[Finish]) -> dict[str, Any]:
+    """Token counts of one or several prompts; those of reasoning where there was some."""
     ends = list(finishes)
     prompt = sum(end.prompt_tokens for end in ends)
     completion = sum(end.completion_tokens for end in ends)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    reasoning = sum(end.reasoning_tokens for end in ends)
+    return {**usage, "completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else usage
 
 
 class ChatChunks:

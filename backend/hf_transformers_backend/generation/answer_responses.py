@@ -119,6 +119,6 @@ def _usage(finish: Finish) -> Json:
         "input_tokens": finish.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": finish.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": finish.reasoning_tokens},
         "total_tokens": finish.prompt_tokens + finish.completion_tokens,
     }

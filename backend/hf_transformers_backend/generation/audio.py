@@ -27,5 +27,7 @@ def decode_audio(data: bytes, sampling_rate: int) -> npt.NDArray[np.float32]:
         ) from error
     if samples.shape[0] == 0:
         raise BadRequest("file: the sound is empty", param="file")
+    if not np.isfinite(samples).all():
+        raise BadRequest("file: the sound has samples that are no finite numbers", param="file")
     mono: npt.NDArray[np.float32] = samples.mean(axis=1, dtype=np.float32)
     return np.ascontiguousarray(resample(mono, rate, sampling_rate), dtype=np.float32)

@@ -76,15 +76,17 @@ class Batching:
         self._served.beside.pop(worker.pool_device, None)
 
 
-def room_in_pool(worker: BatchWorker, prompt_tokens: int) -> int:
-    """Tokens that the pool leaves after the prompt, at least 1; raises BadRequest when there are none."""
+def room_in_pool(worker: BatchWorker, prompt_tokens: int, where: str) -> int:
+    """Tokens that the pool leaves after the prompt, which the field `where` brought, at least 1; raises
+    BadRequest when there are none.
+    """
     room = worker.capacity - prompt_tokens
     if room < 1:
         raise BadRequest(
             f"the pool for continuous batching holds {worker.capacity} tokens, but the prompt has "
             f"{prompt_tokens} tokens, which leaves no room for an answer",
             code="context_length_exceeded",
-            param="messages",
+            param=where,
             context_tokens=worker.capacity,
             prompt_tokens=prompt_tokens,
         )

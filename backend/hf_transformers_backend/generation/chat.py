@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.generation_config import generation_config_of
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Message, Sampling
 from hf_transformers_backend.generation.template import check_template_names
-from hf_transformers_backend.generation.validation import json_object, validated, validated_part
+from hf_transformers_backend.generation.validation import json_object, validated
 from hf_transformers_backend.schemas.completions import ChatMessage, ChatRequest, Penalizing
-from hf_transformers_backend.schemas.generation_config import GenerationConfigField
-
-_CONFIG = TypeAdapter(GenerationConfigField)
 
 
 def understand_chat(body: Any, *, block_unexpected: bool = False) -> GenerationRequest:
@@ -52,15 +48,6 @@ def sampling_of(asked: Penalizing) -> Sampling:
         logit_bias=_logit_bias(asked.logit_bias or {}),
         generation_config=generation_config_of(asked.generation_config),
     )
-
-
-def generation_config_of(text: str | None) -> dict[str, Any] | None:
-    """The JSON in the field `generation_config`, with the types and ranges of what decides about sampling."""
-    if text is None:
-        return None
-    values = json_object(text, "generation_config")
-    validated_part(_CONFIG, values, "generation_config")
-    return values
 
 
 def stop_of(asked: Penalizing) -> tuple[str, ...]:

@@ -6,22 +6,13 @@ that is connected to; TLS still verifies the host's name.
 """
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import httpcore2
 
 from hf_transformers_backend.generation.addresses import is_public
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host, best first; raises OSError."""
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """By the system's resolver, off the event loop."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+from hf_transformers_backend.generation.resolver import Resolve
 
 
 class AddressRefused(Exception):

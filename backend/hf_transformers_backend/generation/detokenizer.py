@@ -1,7 +1,7 @@
 """Turn token ids into text as they come, without losing or breaking a character.
 
 A character may span several tokens, so text that ends in U+FFFD is held until it is complete. Works with
-every tokenizer because it only calls `decode`, over a short window of recent tokens (their neighbours
+every tokenizer because it only calls `decode`, over a short window of recent tokens (their neighbors
 decide about spaces).
 """
 

@@ -18,6 +18,7 @@ from hf_transformers_backend.generation.batching import BatchedWork, Batching, r
 from hf_transformers_backend.generation.defaults import Defaults
 from hf_transformers_backend.generation.detokenizer import Detokenizer
 from hf_transformers_backend.generation.failure import explained_failure
+from hf_transformers_backend.generation.generation_config import tokens_in
 from hf_transformers_backend.generation.image_fetch import NO_IMAGES, ImageFetcher
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
 from hf_transformers_backend.generation.sampling import build_generation_config, end_tokens, logits_processors
@@ -83,7 +84,7 @@ class Engine:
         encoded = await self.aside(lambda: encode_prompt(self.served, prompt, fetched))
         if self._batching is not None:
             self._worker = await self._batching.worker()
-        self._room(encoded)
+        self._room(len(encoded.ids), prompt.where)
         return encoded
 
     @property
@@ -93,7 +94,9 @@ class Engine:
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Run work that touches no weights, on the thread beside the model's."""
-        return await asyncio.get_running_loop().run_in_executor(self._prompts, carrying(work))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._prompts, carrying(lambda: self._translating(work))
+        )
 
     def generate(
         self,
@@ -125,7 +128,8 @@ class Engine:
             try:
                 self._generate(encoded, request, config, read(), cancellation, count)
             except BaseException as error:  # the top of the thread's work: the reader gets it
-                events.fail(self._explained(error))
+                asked = "generation_config" if request.sampling.generation_config else None
+                events.fail(self._explained(error, asked))
 
         if self._worker is not None:
             return Generation(
@@ -138,39 +142,40 @@ class Engine:
     ) -> T:
         """The result of other work on the model's thread; `begin` learns of it before it is awaited."""
         cancellation = Cancellation()
-
-        def translating() -> T:
-            try:
-                return work(cancellation)
-            except Exception as error:
-                raise self._explained(error) from None
-
-        job = self.turns.submit(ticket, translating)
+        job = self.turns.submit(ticket, lambda: self._translating(lambda: work(cancellation)))
         begin(Work(cancellation, job))
         return await asyncio.wrap_future(job)
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _translating(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except Exception as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: BaseException, values_of: str | None = None) -> BaseException:
         """What the reader gets for what torch work raised."""
         self._failed_with(error)
-        return explained_failure(error)
+        return explained_failure(error, values_of)
 
     def _configured(self, encoded: EncodedPrompt, request: GenerationRequest) -> GenerationConfig:
         """Raises BadRequest for what the model cannot take."""
         check_tokens(self.served, request.sampling.logit_bias, "logit_bias")
+        for where, tokens in tokens_in(request.sampling.generation_config or {}):
+            check_tokens(self.served, tokens, where)
         return build_generation_config(
             request.sampling,
             self.served.model.generation_config,
             max_tokens=request.max_tokens,
             default=self._defaults.max_tokens,
-            room=self._room(encoded),
+            room=self._room(len(encoded.ids), request.prompts[0].where),
         )
 
-    def _room(self, encoded: EncodedPrompt) -> int | None:
+    def _room(self, prompt_tokens: int, where: str) -> int | None:
         """Tokens that the context, and the pool of a batch, leave for an answer; BadRequest for none."""
-        room = room_for_answer(self.served, len(encoded.ids))
+        room = room_for_answer(self.served, prompt_tokens, where)
         if self._worker is None:
             return room
-        pool = room_in_pool(self._worker, len(encoded.ids))
+        pool = room_in_pool(self._worker, prompt_tokens, where)
         return pool if room is None else min(room, pool)
 
     def _join(

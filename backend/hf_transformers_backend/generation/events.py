@@ -33,11 +33,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end: why, and how many tokens went in and came out (the end-of-sequence token counts)."""
+    """The end: why, and how many tokens went in and came out (the end-of-sequence token counts); of the
+    latter `reasoning_tokens` were thinking.
+    """
 
     reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCall

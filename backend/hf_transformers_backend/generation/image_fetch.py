@@ -12,12 +12,8 @@ import httpx2
 
 from hf_transformers_backend import __version__
 from hf_transformers_backend.errors import BadRequest
-from hf_transformers_backend.generation.checked_network import (
-    AddressRefused,
-    CheckedNetwork,
-    Resolve,
-    resolve,
-)
+from hf_transformers_backend.generation.checked_network import AddressRefused, CheckedNetwork
+from hf_transformers_backend.generation.resolver import Resolve, Resolver
 from hf_transformers_backend.settings import ImageHosts
 
 FETCH_SECONDS = 20.0
@@ -43,6 +39,7 @@ def is_remote(url: str) -> bool:
 class ImageFetcher:
     """Fetches the images of requests. `limit_bytes` holds for all images of a request together, `hosts` says
     whether they may be anywhere (any), on the public internet (public), or are not fetched at all (off).
+    Who makes it closes it.
     """
 
     def __init__(
@@ -50,14 +47,21 @@ class ImageFetcher:
         hosts: ImageHosts,
         limit_bytes: int,
         *,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         network: httpcore2.AsyncNetworkBackend | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._hosts = hosts
         self._limit_bytes = limit_bytes
-        self._network = CheckedNetwork(resolve, network or httpcore2.AnyIOBackend(), public=hosts == "public")
+        self._resolver = Resolver()
+        self._network = CheckedNetwork(
+            resolve or self._resolver, network or httpcore2.AnyIOBackend(), public=hosts == "public"
+        )
         self._tls = tls
+
+    def close(self) -> None:
+        """Fetch nothing more from a host that has a name. Waits for nothing."""
+        self._resolver.close()
 
     async def fetch(self, images: Iterable[tuple[str, str]]) -> dict[str, bytes]:
         """The bytes behind each http(s) address among (where, url). Raises BadRequest naming the place."""

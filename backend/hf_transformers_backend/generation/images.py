@@ -5,12 +5,13 @@ import binascii
 import io
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from PIL import Image
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.request import ChatPrompt
 
 MOST_PIXELS = 64_000_000
 """Of all images of one request together; as RGB they take three bytes each."""
@@ -19,14 +20,37 @@ _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 _DATA_URI = re.compile(r"data:image/[\w.+-]+(?:;[\w-]+=[\w-]+)*;base64,", re.IGNORECASE)
 
 
-def image_urls(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def image_urls(prompt: ChatPrompt) -> Iterator[tuple[str, str]]:
     """(where, url) of every image part, in the order in which the model will see them."""
-    for m, message in enumerate(messages):
+    for m, message in enumerate(prompt.messages):
         parts = message.get("content")
         for p, part in enumerate(parts if isinstance(parts, list) else ()):
             if part["type"] in ("image_url", "input_image"):
                 url = part["image_url"]
-                yield f"messages[{m}].content[{p}].image_url", url["url"] if isinstance(url, dict) else url
+                # Items of other fields have become messages, and no longer have their places.
+                place = (
+                    f"messages[{m}].content[{p}].image_url" if prompt.where == "messages" else prompt.where
+                )
+                yield place, url["url"] if isinstance(url, dict) else url
+
+
+def check_placeholders(prompt: ChatPrompt, processor: Any) -> None:
+    """Raises BadRequest where a message's text has what stands for an image or the like in a written prompt:
+    the processor would look for one more of them.
+    """
+    kinds = ("image", "video", "audio")
+    marks = {kind: getattr(processor, f"{kind}_token", None) for kind in kinds}
+    for m, message in enumerate(prompt.messages):
+        place = f"messages[{m}].content" if prompt.where == "messages" else prompt.where
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        for kind, mark in marks.items():
+            if mark and any(mark in (part.get("text") or "") for part in parts):
+                raise BadRequest(
+                    f"{place}: {mark} in a text stands for {kind} input in this model's prompts; leave it"
+                    " out, or write it with a space in it (an image is a content part of its own)",
+                    param=place,
+                )
 
 
 def decode_images(images: Iterable[tuple[str, str | bytes]]) -> list[Image.Image]:

@@ -5,7 +5,7 @@ Values only; nothing here knows HTTP or torch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 Message: TypeAlias = dict[str, Any]
 """A chat message in the shape of the chat completions API."""
@@ -13,11 +13,14 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation, to be written out by the model's own chat template."""
+    """A conversation, to be written out by the model's own chat template; `where` is the field of the request
+    that brought it.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    where: str = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class TextPrompt:
     """Plain text that the model continues."""
 
     text: str
+    where: ClassVar[str] = "prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class TokenPrompt:
     """Token ids that the model continues."""
 
     ids: tuple[int, ...]
+    where: ClassVar[str] = "prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class InfillPrompt:
 
     prefix: str
     suffix: str
+    where: ClassVar[str] = "prompt"
 
 
 Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt | InfillPrompt

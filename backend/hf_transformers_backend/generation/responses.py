@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hf_transformers_backend.errors import BadRequest
-from hf_transformers_backend.generation.chat import check_turns, generation_config_of, template_kwargs
+from hf_transformers_backend.generation.chat import check_turns, template_kwargs
+from hf_transformers_backend.generation.generation_config import generation_config_of
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Message, Sampling
 from hf_transformers_backend.generation.validation import json_object, validated, validated_part
 from hf_transformers_backend.schemas.responses import (
@@ -45,6 +46,7 @@ def understand_responses(body: Any, *, block_unexpected: bool = False) -> Respon
         messages,
         tools=tuple(_nested(tool.model_dump(exclude_none=True)) for tool in offered),
         template_kwargs=template_kwargs(asked.chat_template_kwargs, asked.enable_thinking, effort),
+        where="input",
     )
     request = GenerationRequest(
         model=asked.model,

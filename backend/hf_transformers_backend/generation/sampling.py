@@ -48,8 +48,9 @@ def build_generation_config(
     config.max_length = None
     config.return_dict_in_generate = False
     if config.pad_token_id is None:
-        eos = end_tokens(config, models_own)
-        config.pad_token_id = min(eos) if eos else 0
+        config.pad_token_id = min(
+            (token for token in end_tokens(config, models_own) if token >= 0), default=0
+        )
     return config
 
 

@@ -9,6 +9,7 @@ import torch
 from transformers import StoppingCriteriaList
 
 from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.long_text import is_long, tokens_at_least
 from hf_transformers_backend.generation.stream import Cancellation
 from hf_transformers_backend.generation.template import tokenizer_of
 from hf_transformers_backend.generation.transcription import TranscriptionAsked
@@ -66,13 +67,39 @@ def check_transcription(served: ServedModel, asked: TranscriptionAsked) -> None:
         raise BadRequest("prompt: this model takes none", param="prompt")
 
 
+def prompt_tokens(served: ServedModel, asked: TranscriptionAsked) -> torch.Tensor | None:
+    """The words that come before, as the model reads them. Raises BadRequest for too many, and for those that
+    mean something else to it.
+    """
+    if asked.prompt is None:
+        return None
+    most = served.model.config.max_target_positions // 2 - 1  # as many as Whisper reads of earlier text
+    tokenizer = tokenizer_of(served)
+    too_long = BadRequest(
+        f"prompt: is longer than the {most} tokens that this model reads of it; send its end only",
+        param="prompt",
+    )
+    if is_long(asked.prompt, most) and tokens_at_least(tokenizer, asked.prompt, most) >= most:
+        raise too_long
+    try:
+        tokens: torch.Tensor = served.processor.get_prompt_ids(asked.prompt, return_tensors="pt")
+    except ValueError:
+        raise BadRequest(
+            "prompt: has a special token of this model, such as <|endoftext|>; leave it out", param="prompt"
+        ) from None
+    if len(tokens) > most:
+        raise too_long
+    return tokens
+
+
 def transcribe(
     served: ServedModel,
     samples: npt.NDArray[np.float32],
     asked: TranscriptionAsked,
     cancellation: Cancellation,
+    prompt: torch.Tensor | None = None,
 ) -> Transcript:
-    """The words in mono `samples` at the model's rate."""
+    """The words in mono `samples` at the model's rate, which come after those of `prompt`."""
     model, processor = served.model, served.processor
     rate = sampling_rate(served)
     seconds = len(samples) / rate
@@ -97,8 +124,8 @@ def transcribe(
         options["task"] = "transcribe"  # else the model may decide to translate
     if asked.temperature:
         options |= {"do_sample": True, "temperature": asked.temperature}
-    if asked.prompt is not None:
-        options["prompt_ids"] = processor.get_prompt_ids(asked.prompt, return_tensors="pt").to(model.device)
+    if prompt is not None:
+        options["prompt_ids"] = prompt.to(model.device)
     if stamped:
         options |= {"return_timestamps": True, "return_segments": True}
     with torch.inference_mode():

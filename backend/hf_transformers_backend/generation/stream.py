@@ -13,7 +13,7 @@ import torch
 from transformers import StoppingCriteria
 
 from hf_transformers_backend.generation.assistant_text import AssistantText
-from hf_transformers_backend.generation.events import Delta, Event, Finish, FinishReason
+from hf_transformers_backend.generation.events import Delta, Event, Finish, FinishReason, ReasoningDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class TokenStreamer:
         self._begun = False
         self.tokens = 0
         self.last: int | None = None
+        self._shown_tokens = 0
+        self._reasoning_tokens = 0
 
     def put(self, value: torch.Tensor) -> None:
         """The first call brings the prompt, each later one a token."""
@@ -117,8 +119,13 @@ class TokenStreamer:
         reason: FinishReason = "stop" if ended or self._text.finished else "length"
         if self._text.tool_calls:
             reason = "tool_calls"
-        self._stream.put(Finish(reason, prompt_tokens, self.tokens))
+        self._stream.put(Finish(reason, prompt_tokens, self.tokens, self._reasoning_tokens))
 
     def _send(self, deltas: list[Delta]) -> None:
+        """Tokens that showed nothing by themselves, such as a tag, count for what comes after them."""
+        if deltas:
+            if isinstance(deltas[0], ReasoningDelta):
+                self._reasoning_tokens += self.tokens - self._shown_tokens
+            self._shown_tokens = self.tokens
         for delta in deltas:
             self._stream.put(delta)

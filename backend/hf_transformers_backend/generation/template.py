@@ -13,8 +13,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_transformers_backend.errors import BadRequest
-from hf_transformers_backend.generation.images import decode_images, image_urls
+from hf_transformers_backend.generation.images import check_placeholders, decode_images, image_urls
 from hf_transformers_backend.generation.infill import infill_text, infill_tokens
+from hf_transformers_backend.generation.long_text import is_long, tokens_at_least
 from hf_transformers_backend.generation.request import (
     ChatPrompt,
     InfillPrompt,
@@ -61,7 +62,7 @@ class EncodedPrompt:
 
 def images_in(served: ServedModel, prompt: Prompt) -> list[tuple[str, str]]:
     """(where, url) of the prompt's images. Raises BadRequest when this model takes none."""
-    images = list(image_urls(prompt.messages)) if isinstance(prompt, ChatPrompt) else []
+    images = list(image_urls(prompt)) if isinstance(prompt, ChatPrompt) else []
     if images and served.modality is Modality.LLM:
         raise BadRequest(f"{images[0][0]}: this model takes text only", param=images[0][0])
     return images
@@ -82,13 +83,13 @@ def encode_prompt(
     if isinstance(prompt, ChatPrompt):
         encoded = _encode_chat(served, prompt, fetched or {})
     elif isinstance(prompt, TextPrompt):
-        encoded = EncodedPrompt(tuple(tokenizer_of(served)(prompt.text)["input_ids"]), text=prompt.text)
+        encoded = EncodedPrompt(_tokens(served, prompt.text, prompt), text=prompt.text)
     elif isinstance(prompt, InfillPrompt):
         encoded = _encode_infill(served, prompt)
     else:
         encoded = _encode_tokens(served, prompt)
     if not encoded.ids:
-        raise BadRequest("the prompt is empty: it has no token", param="prompt")
+        raise BadRequest("the prompt is empty: it has no token", param=prompt.where)
     return encoded
 
 
@@ -103,17 +104,21 @@ def context_length(served: ServedModel) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
-def room_for_answer(served: ServedModel, prompt_tokens: int) -> int | None:
-    """Tokens that the context leaves after the prompt, at least 1; raises BadRequest when there are none."""
+def room_for_answer(
+    served: ServedModel, prompt_tokens: int, where: str, *, at_least: bool = False
+) -> int | None:
+    """Tokens that the context leaves after the prompt, which the field `where` brought, at least 1; raises
+    BadRequest when there are none.
+    """
     context = context_length(served)
     if context is None:
         return None
     if prompt_tokens >= context:
         raise BadRequest(
-            f"this model's maximum context length is {context} tokens, but the prompt has {prompt_tokens} "
-            "tokens, which leaves no room for an answer",
+            f"this model's maximum context length is {context} tokens, but the prompt has "
+            f"{'at least ' if at_least else ''}{prompt_tokens} tokens, which leaves no room for an answer",
             code="context_length_exceeded",
-            param="messages",
+            param=where,
             context_tokens=context,
             prompt_tokens=prompt_tokens,
         )
@@ -130,6 +135,22 @@ def check_tokens(served: ServedModel, tokens: Iterable[int], where: str) -> None
         )
 
 
+def _tokens(served: ServedModel, text: str, prompt: Prompt, **options: bool) -> tuple[int, ...]:
+    _check_length(served, text, prompt)
+    ids = tuple(tokenizer_of(served)(text, **options)["input_ids"])
+    # A tokenizer may know tokens for which the model has no row.
+    check_tokens(served, (max(ids, default=0),), prompt.where)
+    return ids
+
+
+def _check_length(served: ServedModel, text: str, prompt: Prompt) -> None:
+    """Raises BadRequest for a text that is far longer than the context."""
+    context = context_length(served)
+    if context is not None and is_long(text, context):
+        tokens = tokens_at_least(tokenizer_of(served), text, context)
+        room_for_answer(served, tokens, prompt.where, at_least=True)
+
+
 def _encode_infill(served: ServedModel, prompt: InfillPrompt) -> EncodedPrompt:
     tokenizer = tokenizer_of(served)
     marks = infill_tokens(tokenizer)
@@ -137,28 +158,40 @@ def _encode_infill(served: ServedModel, prompt: InfillPrompt) -> EncodedPrompt:
         raise BadRequest(
             "suffix: this model has no tokens for filling in the middle; leave it out", param="suffix"
         )
-    ids = tokenizer(infill_text(marks, prompt.prefix, prompt.suffix))["input_ids"]
-    return EncodedPrompt(tuple(ids), text=prompt.prefix)
+    text = infill_text(marks, prompt.prefix, prompt.suffix)
+    return EncodedPrompt(_tokens(served, text, prompt), text=prompt.prefix)
 
 
 def _encode_tokens(served: ServedModel, prompt: TokenPrompt) -> EncodedPrompt:
+    room_for_answer(served, len(prompt.ids), prompt.where)
     check_tokens(served, prompt.ids, "prompt")
     return EncodedPrompt(prompt.ids)
 
 
 def _encode_chat(served: ServedModel, prompt: ChatPrompt, fetched: Mapping[str, bytes]) -> EncodedPrompt:
+    # Every message takes a token at the least, and writing out very many of them takes long.
+    room_for_answer(served, len(prompt.messages), prompt.where, at_least=True)
     pictures = decode_images((where, fetched.get(url, url)) for where, url in images_in(served, prompt))
     text = _render(served, prompt)
     if served.modality is Modality.LLM:
-        return EncodedPrompt(
-            tuple(tokenizer_of(served)(text, add_special_tokens=False)["input_ids"]), text=text
-        )
+        return EncodedPrompt(_tokens(served, text, prompt, add_special_tokens=False), text=text)
+    _check_length(served, text, prompt)
+    check_placeholders(prompt, served.processor)
     # A template that writes the beginning-of-sequence token itself must not get a second one.
     start = tokenizer_of(served).bos_token
     options = {"add_special_tokens": False} if start is not None and text.startswith(start) else {}
-    tensors = served.processor(
-        text=[text], images=[pictures] if pictures else None, return_tensors="pt", **options
-    )
+    try:
+        tensors = served.processor(
+            text=[text], images=[pictures] if pictures else None, return_tensors="pt", **options
+        )
+    except ValueError as error:
+        # Its message may quote the conversation.
+        _log.info("the processor refused a conversation (%s)", type(error).__name__)
+        raise BadRequest(
+            f"{prompt.where}: the model's processor cannot read this conversation; a text in it may have a"
+            " token of this model that stands for an image",
+            param=prompt.where,
+        ) from None
     ids = tuple(tensors["input_ids"][0].tolist())
     return EncodedPrompt(ids, text=text, tensors=dict(tensors))
 
@@ -167,7 +200,9 @@ def _render(served: ServedModel, prompt: ChatPrompt) -> str:
     source = served.processor if getattr(served.processor, "chat_template", None) else tokenizer_of(served)
     if not getattr(source, "chat_template", None):
         raise BadRequest(
-            "this model has no chat template; use /v1/completions", param="messages", code="no_chat_template"
+            "this model has no chat template; use /v1/completions",
+            param=prompt.where,
+            code="no_chat_template",
         )
     messages = [_spoken_role(message) for message in prompt.messages]
     try:
@@ -184,7 +219,8 @@ def _render(served: ServedModel, prompt: ChatPrompt) -> str:
         # Its message may quote the conversation.
         _log.info("the chat template refused a conversation (%s)", type(error).__name__)
         raise BadRequest(
-            f"messages: the model's chat template refuses this conversation: {error}", param="messages"
+            f"{prompt.where}: the model's chat template refuses this conversation: {error}",
+            param=prompt.where,
         ) from error
     return text
 

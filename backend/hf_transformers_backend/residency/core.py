@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_transformers_backend.admission import Room
 from hf_transformers_backend.device_fault import DeviceHealth
-from hf_transformers_backend.errors import FlexServError
+from hf_transformers_backend.errors import BadRequest, FlexServError, NotFound
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.loader import Loader, Servable
@@ -21,6 +21,7 @@ from hf_transformers_backend.residency.clock import Clock, SystemClock
 from hf_transformers_backend.residency.declared import DeclaredList, DeclaredModel
 from hf_transformers_backend.residency.directory import Directory
 from hf_transformers_backend.residency.gate import Gate
+from hf_transformers_backend.residency.history import UNCODED_FAILURE
 from hf_transformers_backend.residency.housekeeper import Housekeeper
 from hf_transformers_backend.residency.lease import Lease
 from hf_transformers_backend.residency.load_job import LoadJob, Waiter
@@ -102,6 +103,7 @@ class Residency(Outlook):
                 self._land,
                 self._load_failed,
                 self._load_aborted,
+                self._load_gone,
                 self._health.note,
             )
         )
@@ -273,10 +275,17 @@ class Residency(Outlook):
     def _load_failed(self, job: LoadJob, error: FlexServError) -> None:
         with self._lock:
             self._shelf.load_failed(job, error)
-        more = {"model": str(job.identity), "reason": error.code}
-        logger.warning("cannot load %s: %s", job.identity, error.message, extra=more)
+        more = {"model": str(job.identity), "reason": error.code or UNCODED_FAILURE}
+        # What a client asks for by a wrong name is no trouble of the server.
+        misnamed = job.request_id is not None and isinstance(error, NotFound | BadRequest)
+        level = logging.INFO if misnamed else logging.WARNING
+        logger.log(level, "cannot load %s: %s", job.identity, error.message, extra=more)
 
     def _load_aborted(self, job: LoadJob) -> None:
         with self._lock:
             self._shelf.history.load_ended("aborted", 0)
         logger.info("the load of %s was aborted", job.identity)
+
+    def _load_gone(self, job: LoadJob) -> None:
+        with self._lock:
+            self._shelf.has_gone(job)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from hf_transformers_backend.admission import Admission, Occupant, Room, decide, relief, with_margin
-from hf_transformers_backend.errors import InsufficientStorage
+from hf_transformers_backend.errors import RETRY_SECONDS, InsufficientStorage
 from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.residency.clock import Clock
 from hf_transformers_backend.residency.housekeeper import Housekeeper
@@ -57,7 +57,7 @@ class Gate:
             here = (*self._shelf.residents.values(), *self._shelf.leaving)
             occupants = [Occupant(one.identity, one.held_bytes, one.last_used_at) for one in here]
             # Memory that somebody is just taking, or has just given back, is in no occupant's name.
-            settled = self._shelf.departures == seen and not self._shelf.somebody_lands(job)
+            settled = self._shelf.departures == seen and self._shelf.landing is None
         admission = decide(needed, rooms, occupants)
         if settled and admission.verdict == "refuse":
             raise self._refusal(job, admission)
@@ -89,7 +89,10 @@ class Gate:
             raise self._refusal(job, admission)
         if waits:
             logger.info("%s waits for memory that models on their way out hold", job.identity)
-        return not waits
+            return False
+        with self._lock:
+            self._shelf.landing = job
+        return True
 
     def make_room_after_failure(self, job: LoadJob, weights_bytes: int | None) -> None:
         """Memory ran out although the load was let in: unload idle models for its size, or all of them."""
@@ -165,17 +168,31 @@ class Gate:
         return freeing
 
     def _refusal(self, job: LoadJob, admission: Admission) -> InsufficientStorage:
+        waited = admission.verdict == "wait"
+        why = self._who_holds_on() if waited else "none of them can go"
+        retry_after = RETRY_SECONDS if waited else None
         if admission.lacking == "count":
             return InsufficientStorage(
                 f"{job.identity} would be one model too many: {self._max_models} may be in memory"
-                " (--max-loaded-models), and none of them can go",
+                f" (--max-loaded-models), and {why}",
                 code="insufficient_memory",
+                retry_after=retry_after,
                 max_loaded_models=self._max_models,
             )
         return InsufficientStorage(
             f"{job.identity} needs {admission.needed_bytes} bytes of memory,"
-            f" {admission.available_bytes} are available",
+            f" {admission.available_bytes} are available" + (f", and {why}" if waited else ""),
             code="insufficient_memory",
+            retry_after=retry_after,
             needed_bytes=admission.needed_bytes,
             available_bytes=admission.available_bytes,
+        )
+
+    def _who_holds_on(self) -> str:
+        """Why there is no room although models are on their way out."""
+        with self._lock:
+            here = (*self._shelf.leaving, *self._shelf.residents.values())
+            names = ", ".join(f"{one.identity} ({one.leases})" for one in here if one.leases)
+        return (
+            f"those that leave have had requests for {self._patience:g} s: {names or 'they are just leaving'}"
         )

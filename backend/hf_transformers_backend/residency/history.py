@@ -11,6 +11,9 @@ from hf_transformers_backend.residency.views import EvictionReason, EvictionView
 
 MAX_REMEMBERED = 256
 
+UNCODED_FAILURE = "load_failed"
+"""The code of a load that failed by an error without one."""
+
 Outcome = Literal["loaded", "failed", "aborted"]
 
 
@@ -34,7 +37,7 @@ class History:
         self.failed[job.identity] = FailedView(
             identity=job.identity,
             load_id=job.load_id,
-            code=error.code or "load_failed",
+            code=error.code or UNCODED_FAILURE,
             message=error.message,
             needed_bytes=error.details.get("needed_bytes"),
             available_bytes=error.details.get("available_bytes"),

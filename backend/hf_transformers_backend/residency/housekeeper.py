@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from hf_transformers_backend.heap import Sweeper
 from hf_transformers_backend.residency import reclaim
 from hf_transformers_backend.residency.resident import Resident
 from hf_transformers_backend.residency.shelf import Shelf
@@ -29,6 +30,7 @@ class Housekeeper:
         self._changed = changed
         self._doomed: deque[Resident] = deque()
         self._lost_leases: deque[Callable[[], None]] = deque()
+        self._heap = Sweeper()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="flexserv-housekeeper", daemon=True)
         self._shelf: Shelf
@@ -62,9 +64,16 @@ class Housekeeper:
         self._lost_leases.append(release)
 
     def free(self, resident: Resident) -> bool:
-        """Free a detached model that nobody uses; blocks, true when the memory is back."""
+        """Free a detached model that nobody uses; blocks, true when the memory is back.
+
+        A failure is logged and raises nothing: who frees several must not stop at the first.
+        """
         try:
             return reclaim.free(resident.take_servable, at_exit=resident.reason == "shutdown")
+        except Exception as error:
+            logger.exception("freeing the memory of %s failed", resident.identity)
+            reclaim.forget_frames(error)
+            return False
         finally:
             with self._changed:
                 self._shelf.has_left(resident)
@@ -83,6 +92,7 @@ class Housekeeper:
         for resident in (*freeing, *expired):
             self.free(resident)
         self._gate.tidy()
+        self._heap.sweep()
         return LONGEST_NAP_SECONDS if soonest is None else min(LONGEST_NAP_SECONDS, soonest)
 
     def _run(self) -> None:

@@ -117,8 +117,8 @@ class LoadJob:
 
 def renamed(error: FlexServError, identity: ModelIdentity, requested: str) -> FlexServError:
     """A copy of `error` for one more receiver, that speaks of the model by the name which this one used."""
-    names = "|".join(map(re.escape, (str(identity), identity.model_id)))
-    message = re.sub(names, lambda _: requested, error.message)
+    name = rf"(?<![\w/@.:-]){re.escape(str(identity))}(?![\w/@-]|[.:]\w)"
+    message = re.sub(name, lambda _: requested, error.message)
     return type(error)(
         message, code=error.code, param=error.param, retry_after=error.retry_after, **error.details
     )

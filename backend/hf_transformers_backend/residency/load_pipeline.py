@@ -26,7 +26,7 @@ class PipelineEvents:
     """What residency does at the turns of a load; sizes are those of the weights.
 
     `foresee` comes before the download. `admit` is false for a load that will be enqueued again. `land`
-    returns a model that nobody wants now.
+    returns a model that nobody wants now. `gone` says that the memory of a load that did not land is back.
     """
 
     foresee: Callable[[LoadJob, int | None], None]
@@ -36,6 +36,7 @@ class PipelineEvents:
     land: Callable[[LoadJob, Servable], Resident | None]
     fail: Callable[[LoadJob, FlexServError], None]
     aborted: Callable[[LoadJob], None]
+    gone: Callable[[LoadJob], None]
     failed_with: Callable[[BaseException], None]
 
 
@@ -109,10 +110,12 @@ class LoadPipeline:
             self._settle(job, error)
             del error
             release_caches()
+            self._events.gone(job)
         finally:
             self._markers.clear(job.identity)
         if unwanted is not None:
             free(unwanted.take_servable)
+            self._events.gone(job)
             self._events.aborted(job)
 
     def _into_memory(self, job: LoadJob, size: int | None) -> Servable:

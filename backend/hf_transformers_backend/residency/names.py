@@ -14,6 +14,8 @@ def parse_name(name: str, kind: Kind, param: str = "model") -> ModelIdentity:
     if name.startswith("/"):
         return ModelIdentity(plain_path(name), kind)
     model_id, at, revision = name.partition("@")
+    if not model_id:
+        raise BadRequest(f"{param}: '{name}' names no model before the '@'", param=param)
     if at and not revision:
         raise BadRequest(f"{param}: '{name}' names no revision after the '@'", param=param)
     return ModelIdentity(model_id, kind, revision or None)

@@ -51,6 +51,8 @@ class Shelf:
         self.draining = False
         self.pressure: Pressure | None = None
         self.history = History(clock.now)
+        self.landing: LoadJob | None = None
+        """Whose weights are coming into memory, or go again because it failed or was aborted."""
         self.departures = 0
         """How often memory has come back."""
         self._settings = settings
@@ -122,10 +124,6 @@ class Shelf:
         self._begin(job)
         return job
 
-    def somebody_lands(self, newcomer: LoadJob) -> bool:
-        """Whether the weights of another model are coming into memory."""
-        return any(job is not newcomer and job.view().stage == "weights" for job in self.jobs.values())
-
     def declare(self, declared: DeclaredList) -> None:
         self.directory.declared = declared
         for model in declared.models:
@@ -191,6 +189,7 @@ class Shelf:
         resident = Resident(job, servable, default=job.identity in self.directory.defaults, clock=self._clock)
         if job.aborted:
             return resident, None
+        self.landing = None
         del self.jobs[job.identity]
         before = self.residents.get(job.identity)
         replaced = before if before is not None and self.detach(before, "replaced") else None
@@ -199,6 +198,12 @@ class Shelf:
         self._serve_waiters(job, resident, cold=True)
         job.outcome.set_result(None)
         return None, replaced
+
+    def has_gone(self, job: LoadJob) -> None:
+        """What a load that did not land had taken is back."""
+        if self.landing is job:
+            self.landing = None
+            self.departures += 1
 
     def load_failed(self, job: LoadJob, error: FlexServError) -> None:
         if job.aborted:

@@ -16,6 +16,7 @@ from hf_transformers_backend.generation.serving import ServedRequest
 from hf_transformers_backend.generation.speech import (
     Transcript,
     check_transcription,
+    prompt_tokens,
     sampling_rate,
     transcribe,
 )
@@ -73,9 +74,10 @@ async def _transcript(served: ServedRequest, asked: TranscriptionAsked, data: by
     model = engine.served
     rate = sampling_rate(model)
     check_transcription(model, asked)
+    prompt = await engine.aside(lambda: prompt_tokens(model, asked))
     samples = await engine.aside(lambda: decode_audio(data, rate))
     return await engine.run(
-        ticket, lambda cancellation: transcribe(model, samples, asked, cancellation), served.begin
+        ticket, lambda cancellation: transcribe(model, samples, asked, cancellation, prompt), served.begin
     )
 
 

@@ -13,7 +13,8 @@ from hf_transformers_backend.identity import Kind, ModelIdentity
 from hf_transformers_backend.model_settings import LiveSettings, LoadSettings
 from hf_transformers_backend.residency import DeclaredModel
 from hf_transformers_backend.residency.names import check_name, parse_name
-from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.routes.json_request import understood
+from hf_transformers_backend.schemas.base import Items, Named
 from hf_transformers_backend.settings import LONGEST_SECONDS, DTypeName, Quantization
 
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
@@ -45,7 +46,7 @@ class _ModelSettings(_Strict):
         None, description="null = the server's --model-timeout, 0 = never."
     )
     served_name: Name | None = Field(None, description="A second name for requests; also the metric label.")
-    chat_template_kwargs: dict[str, Any] | None = Field(
+    chat_template_kwargs: Named[Any] | None = Field(
         default_factory=dict, description="Defaults for the chat template; null takes them back."
     )
     dtype: DTypeName | None = Field(None, description="null = the server's --dtype.")
@@ -141,7 +142,7 @@ class EmptyBody(_Strict):
 class DeclaredBody(_Strict):
     """POST /v1/flexserv/declared: the whole list."""
 
-    models: list[DeclaredEntry]
+    models: Items[DeclaredEntry]
     hash: Name = Field(description="The sender's name for this list; the inventory repeats it.")
 
     def to_declared(self) -> list[DeclaredModel]:
@@ -161,8 +162,11 @@ B = TypeVar("B", bound=_Strict)
 
 async def read_body(request: Request, schema: type[B]) -> B:
     """The body of a mutation. Raises BadRequest; what takes no parameters may come without a body."""
-    value = await read_json(request, empty={} if schema is EmptyBody else None)
-    return validated(schema, value, block_unexpected=True)
+    return await understood(
+        request,
+        lambda value: validated(schema, value, block_unexpected=True),
+        empty={} if schema is EmptyBody else None,
+    )
 
 
 def join_revision(identity: ModelIdentity, revision: str | None) -> ModelIdentity:

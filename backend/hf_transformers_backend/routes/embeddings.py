@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -15,7 +16,7 @@ from hf_transformers_backend.generation.embedding import (
 from hf_transformers_backend.generation.failure import explained_failure
 from hf_transformers_backend.generation.turns import Turns
 from hf_transformers_backend.routes.accounting import answer_counted, refusals_counted
-from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.routes.json_request import understood
 from hf_transformers_backend.routes.openapi import INFERENCE, answers, json_body
 from hf_transformers_backend.schemas.answers import EmbeddingsAnswer
 from hf_transformers_backend.schemas.media import EmbeddingsRequest
@@ -28,6 +29,7 @@ def add_embeddings(router: APIRouter, backend: "Backend") -> None:
     """Texts or token ids to unit vectors."""
     metrics = backend.metrics.requests
     encoders = Encoders(backend)
+    understand = partial(understand_embeddings, block_unexpected=backend.settings.block_on_unexpected_fields)
 
     @router.post(
         "/embeddings",
@@ -37,9 +39,7 @@ def add_embeddings(router: APIRouter, backend: "Backend") -> None:
     async def embeddings(request: Request) -> Response:
         """Encode one or several texts."""
         with refusals_counted(metrics, request.url.path):
-            asked = understand_embeddings(
-                await read_json(request), block_unexpected=backend.settings.block_on_unexpected_fields
-            )
+            asked = await understood(request, understand)
         use = EncoderUse()
         return await answer_counted(request, metrics, use, encoders.answer(asked, use))
 

@@ -29,7 +29,7 @@ class EventStreamResponse(Response):
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
-        on_close: Callable[[], None],
+        on_close: Callable[[], None] = lambda: None,
         last_words: Callable[[], bytes] = bytes,
         stalled_seconds: float = STALLED_SECONDS,
     ) -> None:

@@ -1,9 +1,10 @@
-"""Read a JSON body, the same for every route: what is in it is understood elsewhere."""
+"""Read a JSON body, the same for every route; a large one off the event loop."""
 
 import asyncio
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -12,14 +13,16 @@ from hf_transformers_backend.errors import BadRequest
 ANSWERED_AS_JSON = ("application/json", "", "application/x-www-form-urlencoded")
 """`curl -d` declares a form, and many a script nothing, when what they send is JSON."""
 
-_LARGE = 256 * 1024
-"""Bytes from which parsing is taken off the event loop."""
+T = TypeVar("T")
+_LARGE = 64 * 1024
+"""Bytes from which a body is understood off the event loop."""
 
 
-async def read_json(request: Request, empty: Any = None) -> Any:
-    """The decoded body, `empty` if none was sent and that is allowed.
+async def understood(request: Request, understand: Callable[[Any], T], empty: Any = None) -> T:
+    """What `understand` makes of the decoded body, or of `empty` if none was sent and that is allowed.
 
-    Raises BadRequest for another content type and for what is not JSON in UTF-8.
+    Raises BadRequest for another content type and for what is not JSON in UTF-8; and what `understand`
+    raises.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in ANSWERED_AS_JSON and not content_type.endswith("+json"):
@@ -29,8 +32,10 @@ async def read_json(request: Request, empty: Any = None) -> Any:
         )
     data = await _body(request)
     if not data and empty is not None:
-        return empty
-    return _parse(data) if len(data) < _LARGE else await asyncio.to_thread(_parse, data)
+        return understand(empty)
+    if len(data) < _LARGE:
+        return understand(_parse(data))
+    return await asyncio.to_thread(lambda: understand(_parse(data)))
 
 
 async def _body(request: Request) -> bytes:

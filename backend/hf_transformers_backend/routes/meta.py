@@ -4,19 +4,21 @@ expects.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import yaml
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
 from hf_transformers_backend.backend import Backend
-from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.boundary import cut_by_shutdown
+from hf_transformers_backend.errors import BadRequest, FlexServError
 from hf_transformers_backend.metrics import CONTENT_TYPE
 from hf_transformers_backend.residency import LoadTicket
 from hf_transformers_backend.routes.bodies import EmptyBody, LoadModelBody, read_body
-from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.routes.event_stream import EventStreamResponse
+from hf_transformers_backend.routes.json_request import understood
 from hf_transformers_backend.routes.openapi import (
     MUTATING_LOAD,
     MUTATION,
@@ -58,10 +60,12 @@ def build_router(backend: Backend) -> APIRouter:
         openapi_extra=json_body(LoadModelBody),
         responses=answers(events=LoadEvent, refusals=MUTATING_LOAD),
     )
-    async def load_model(request: Request) -> StreamingResponse:
-        name = _model_of(await read_json(request))
+    async def load_model(request: Request) -> Response:
+        name = await understood(request, _model_of)
         ticket = await asyncio.to_thread(residency.request_load, name)
-        return StreamingResponse(_progress_events(name, ticket), media_type="text/event-stream")
+        return EventStreamResponse(
+            _progress_events(name, ticket), last_words=lambda: _failure(name, cut_by_shutdown())
+        )
 
     @router.post(
         "/reset",
@@ -87,7 +91,7 @@ def _model_of(body: Any) -> str:
     return name
 
 
-async def _progress_events(name: str, ticket: LoadTicket) -> AsyncIterator[str]:
+async def _progress_events(name: str, ticket: LoadTicket) -> AsyncGenerator[bytes, None]:
     """`loading` events while it moves, then `ready` or `error`, as `transformers chat` reads them."""
     if ticket.job is None:
         yield _event({"status": "ready", "model": name, "cached": True})
@@ -108,8 +112,12 @@ async def _progress_events(name: str, ticket: LoadTicket) -> AsyncIterator[str]:
     if error is None:
         yield _event({"status": "ready", "model": name, "cached": False})
     else:
-        yield _event({"status": "error", "model": name, "message": error.message, "code": error.code})
+        yield _failure(name, error)
 
 
-def _event(payload: dict[str, Any]) -> str:
-    return f"data: {json.dumps(payload)}\n\n"
+def _failure(name: str, error: FlexServError) -> bytes:
+    return _event({"status": "error", "model": name, "message": error.message, "code": error.code})
+
+
+def _event(payload: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(payload)}\n\n".encode()

@@ -1,5 +1,6 @@
 """The OpenAI routes: read and understand the body, serve it, answer in the API's own objects."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -12,14 +13,13 @@ from hf_transformers_backend.generation.chat import understand_chat
 from hf_transformers_backend.generation.completion import understand_completion
 from hf_transformers_backend.generation.defaults import Defaults
 from hf_transformers_backend.generation.engines import Engines
-from hf_transformers_backend.generation.image_fetch import ImageFetcher
 from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.request_metrics import RequestMetrics
 from hf_transformers_backend.routes.accounting import refusals_counted
 from hf_transformers_backend.routes.audio import add_transcriptions
 from hf_transformers_backend.routes.catalog import add_catalog
 from hf_transformers_backend.routes.embeddings import add_embeddings
-from hf_transformers_backend.routes.json_request import read_json
+from hf_transformers_backend.routes.json_request import understood
 from hf_transformers_backend.routes.openapi import INFERENCE, answers, json_body
 from hf_transformers_backend.routes.text import Form, TextRoutes
 from hf_transformers_backend.schemas.answers import ChatCompletion, ChatCompletionChunk, TextCompletion
@@ -41,7 +41,7 @@ def build_router(backend: "Backend") -> APIRouter:
         metrics=metrics,
         defaults=Defaults.of(settings),
         pool=pool_limits(settings),
-        images=ImageFetcher(settings.image_hosts, settings.max_request_bytes),
+        images=backend.images,
         failed_with=backend.health.note,
     )
     text = TextRoutes(backend.residency, engines, metrics)
@@ -63,7 +63,7 @@ def _add_text_routes(
     async def chat_completions(request: Request) -> Response:
         """Continue a conversation."""
         with refusals_counted(metrics, request.url.path):
-            asked = understand_chat(await read_json(request), block_unexpected=block_unexpected)
+            asked = await understood(request, partial(understand_chat, block_unexpected=block_unexpected))
         return await text.serve(
             request,
             asked,
@@ -81,7 +81,9 @@ def _add_text_routes(
     async def completions(request: Request) -> Response:
         """Continue one or several texts."""
         with refusals_counted(metrics, request.url.path):
-            asked = understand_completion(await read_json(request), block_unexpected=block_unexpected)
+            asked = await understood(
+                request, partial(understand_completion, block_unexpected=block_unexpected)
+            )
 
         def echo(answer: Any) -> Any:
             return answer.prompt_text if asked.echo else None
@@ -105,7 +107,9 @@ def _add_text_routes(
     async def responses(request: Request) -> Response:
         """Answer a conversation in the responses API's items and events."""
         with refusals_counted(metrics, request.url.path):
-            asked = understand_responses(await read_json(request), block_unexpected=block_unexpected)
+            asked = await understood(
+                request, partial(understand_responses, block_unexpected=block_unexpected)
+            )
         return await text.serve(
             request,
             asked.generation,

@@ -43,10 +43,15 @@ def add_readiness(router: APIRouter, backend: Backend) -> None:
 
 def _health_facts(backend: Backend) -> dict[str, Any]:
     now = backend.residency.snapshot()
+    model = _current_model(backend.residency, "serve", now)
+    encoder = _current_model(backend.residency, "embedding", now)
     return {
-        "model": _current_model(backend.residency, now),
-        "model_status": _status_of(backend.residency.default("serve"), now),
-        "embedding_model": _embedding_model(backend.residency, now),
+        "model": None if model is None else str(model),
+        "model_status": _status_of(model, now),
+        "embedding_model": {
+            "model_id": None if encoder is None else str(encoder),
+            "status": _status_of(encoder, now),
+        },
         "device": backend.settings.device,
         "dtype": backend.settings.dtype,
         "active_requests": backend.activity.active,
@@ -57,21 +62,13 @@ def _health_facts(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _current_model(residency: Residency, now: ResidencySnapshot) -> str | None:
-    default = residency.default("serve")
+def _current_model(residency: Residency, kind: Kind, now: ResidencySnapshot) -> ModelIdentity | None:
+    """The default model, else the one in memory that was used last."""
+    default = residency.default(kind)
     if default is not None:
-        return str(default)
-    serving = [model for model in now.models if model.identity.kind == "serve"]
-    return str(max(serving, key=lambda model: model.last_used_at).identity) if serving else None
-
-
-def _embedding_model(residency: Residency, now: ResidencySnapshot) -> dict[str, Any]:
-    model = residency.default("embedding")
-    if model is None:
-        resident = [model for model in now.models if model.identity.kind == "embedding"]
-        if resident:
-            model = max(resident, key=lambda model: model.last_used_at).identity
-    return {"model_id": None if model is None else str(model), "status": _status_of(model, now)}
+        return default
+    resident = [model for model in now.models if model.identity.kind == kind]
+    return max(resident, key=lambda model: model.last_used_at).identity if resident else None
 
 
 def _status_of(model: ModelIdentity | None, now: ResidencySnapshot) -> str:

@@ -30,6 +30,9 @@ class ErrorDetails(Answer):
     available_bytes: int | None = Field(None, description="Memory that could be had for it.")
     prompt_tokens: int | None = Field(None, description="Length of a prompt that the context cannot hold.")
     context_tokens: int | None = Field(None, description="What the context can hold.")
+    max_loaded_models: int | None = Field(
+        None, description="The cap that a load would exceed (insufficient_memory): --max-loaded-models."
+    )
 
 
 class ErrorAnswer(Answer):
@@ -38,12 +41,19 @@ class ErrorAnswer(Answer):
     error: ErrorDetails
 
 
+class CompletionTokensDetails(Answer):
+    """Of the tokens that were written."""
+
+    reasoning_tokens: int = Field(description="Thinking, which goes to reasoning_content.")
+
+
 class Usage(Answer):
     """Tokens that were read and written."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class FunctionCall(Answer):

@@ -1,14 +1,21 @@
 """What the request schemas share: the strict body, the types of fields, what every text route takes."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, JsonValue
+
+T = TypeVar("T")
 
 
 class Body(BaseModel):
     """Strict types, finite numbers; unknown keys are dropped here (and refused before, if so configured)."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+Items = Annotated[list[T], Field(fail_fast=True)]
+Named = Annotated[dict[str, T], Field(fail_fast=True)]
+"""Looked at as far as the first fault: a client that sends a million must not be told a million."""
 
 
 def _read_flag(value: object) -> object:
@@ -40,10 +47,30 @@ TopP = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 TokenLimit = Annotated[int, Field(ge=1)]
-StopList = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
+StopList = Annotated[Items[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
 Stop = Annotated[str, Field(min_length=1)] | StopList
 TokenId = Annotated[int, Field(ge=0)]
-TemplateKwargs = dict[str, JsonValue]
+
+
+def _meant(value: object) -> str | None:
+    """Which of the four forms of a prompt this is: its first item tells."""
+    if isinstance(value, str):
+        return "text"
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    if isinstance(first, list):
+        return "lists of ids"
+    return "ids" if isinstance(first, int) and not isinstance(first, bool) else "texts"
+
+
+OneOfFourForms = Discriminator(
+    _meant,
+    custom_error_type="no_form",
+    custom_error_message="must be a text, a list of texts, a list of token ids, or a list of such lists",
+)
+"""Of `text`, `texts`, `ids` and `lists of ids`. Only the one that is meant is looked at."""
+TemplateKwargs = Named[JsonValue]
 
 
 class TextPart(Body):
@@ -81,7 +108,7 @@ class OfferedFunction(Body):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
-    parameters: dict[str, JsonValue] | None = None
+    parameters: Named[JsonValue] | None = None
     strict: bool | None = None
 
 
@@ -102,9 +129,11 @@ class Generating(Body):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     seed: Seed | None = None
-    generation_config: str | None = Field(None, description="JSON text of a transformers GenerationConfig.")
+    generation_config: str | None = Field(
+        None, description="JSON text of a transformers GenerationConfig; a 400 names the keys that are taken."
+    )
     user: str | None = None
-    metadata: dict[str, JsonValue] | None = None
+    metadata: Named[JsonValue] | None = None
     store: bool | None = None
     service_tier: str | None = None
     safety_identifier: str | None = None

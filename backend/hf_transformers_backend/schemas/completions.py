@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, Tag
 
 from hf_transformers_backend.schemas.base import (
     Body,
@@ -10,7 +10,10 @@ from hf_transformers_backend.schemas.base import (
     Flag,
     Generating,
     ImagePart,
+    Items,
+    Named,
     OfferedFunction,
+    OneOfFourForms,
     OnlyFalse,
     OnlyOne,
     OnlyZero,
@@ -36,11 +39,11 @@ class ChatToolCall(Body):
 
 class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ChatPart] | None = None
+    content: str | Items[ChatPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    tool_calls: list[ChatToolCall] | None = None
+    tool_calls: Items[ChatToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -55,7 +58,7 @@ class Penalizing(Generating):
     stop: Stop | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Named[Annotated[float, Field(ge=-100, le=100)]] | None = None
     stream_options: StreamOptions | None = None
     max_tokens: TokenLimit | None = None
     n: OnlyOne | None = None
@@ -64,9 +67,9 @@ class Penalizing(Generating):
 class ChatRequest(Penalizing):
     """POST /v1/chat/completions"""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_completion_tokens: TokenLimit | None = None
-    tools: list[ChatTool] | None = None
+    tools: Items[ChatTool] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | None = None
@@ -77,7 +80,7 @@ class ChatRequest(Penalizing):
     enable_thinking: Flag | None = None
     prediction: JsonValue = None
     verbosity: Literal["medium"] | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Items[Literal["text"]] | None = None
     audio: None = None
     functions: None = None
     function_call: None = None
@@ -88,7 +91,13 @@ class ChatRequest(Penalizing):
 class CompletionRequest(Penalizing):
     """POST /v1/completions"""
 
-    prompt: Annotated[str, Field(min_length=1)] | list[str] | list[TokenId] | list[list[TokenId]]
+    prompt: Annotated[
+        Annotated[str, Field(min_length=1), Tag("text")]
+        | Annotated[Items[str], Tag("texts")]
+        | Annotated[Items[TokenId], Tag("ids")]
+        | Annotated[Items[Items[TokenId]], Tag("lists of ids")],
+        OneOfFourForms,
+    ]
     echo: bool | None = None
     best_of: OnlyOne | None = None
     logprobs: None = None

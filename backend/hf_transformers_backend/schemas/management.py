@@ -24,9 +24,11 @@ class Readiness(Answer):
     """Whether this process should get traffic, and who it is."""
 
     status: Literal["ok", "starting", "draining", "failed"]
-    model: str | None = Field(description="The default model, else the one that was used last.")
+    model: str | None = Field(
+        description="The default model, else the one in memory that was used last; null without either."
+    )
     model_status: Literal["not_loaded", "loading", "loaded", "failed"] = Field(
-        description="Of the default model."
+        description="Of `model`; without one, not_loaded."
     )
     embedding_model: EmbeddingModelStatus
     device: str

@@ -9,6 +9,8 @@ from hf_transformers_backend.schemas.base import (
     Flag,
     Generating,
     InputImagePart,
+    Items,
+    Named,
     OnlyFalse,
     OnlyZero,
     RefusalPart,
@@ -37,23 +39,23 @@ class ResponseTool(Body):
     type: Literal["function"]
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
-    parameters: dict[str, JsonValue] | None = None
+    parameters: Named[JsonValue] | None = None
     strict: bool | None = None
 
 
 class ResponsesRequest(Generating):
     """POST /v1/responses"""
 
-    input: Annotated[str, Field(min_length=1)] | Annotated[list[dict[str, JsonValue]], Field(min_length=1)]
+    input: Annotated[str, Field(min_length=1)] | Annotated[Items[Named[JsonValue]], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: TokenLimit | None = None
-    tools: list[ResponseTool] | None = None
+    tools: Items[ResponseTool] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     text: ResponseText | None = None
     reasoning: ResponseReasoning | None = None
     truncation: Literal["disabled"] | None = None
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    include: Items[Literal["reasoning.encrypted_content"]] | None = None
     stream_options: StreamOptions | None = None
     chat_template_kwargs: TemplateKwargs | None = None
     enable_thinking: Flag | None = None
@@ -70,7 +72,7 @@ class ResponsesRequest(Generating):
 class InputMessage(Body):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[ResponsePart]
+    content: str | Items[ResponsePart]
 
 
 class InputFunctionCall(Body):
@@ -83,7 +85,7 @@ class InputFunctionCall(Body):
 class InputFunctionOutput(Body):
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[TextPart]
+    output: str | Items[TextPart]
 
 
 class ReasoningText(Body):
@@ -92,7 +94,7 @@ class ReasoningText(Body):
 
 class InputReasoning(Body):
     type: Literal["reasoning"]
-    content: list[ReasoningText] | None = None
+    content: Items[ReasoningText] | None = None
 
 
 InputItem = Annotated[

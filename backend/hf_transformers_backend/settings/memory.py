@@ -34,5 +34,6 @@ class MemorySettings(BaseSettings):
         0,
         ge=0,
         description="Models in memory at once; one more makes an idle one go that is not pinned, or is"
-        " refused with 507. 0 = as many as fit.",
+        " refused with 507; one that is loaded anew beside its last requests counts once."
+        " 0 = as many as fit.",
     )

@@ -93,8 +93,9 @@ def _size_for_cpu(config: ContinuousBatchingConfig, name: str) -> None:
         else f"{config.max_memory_percent:g} of the free memory"
     )
     _log.warning(
-        "continuous batching on a CPU: a pool of %s for %s, and a request that is alone is slower than "
-        "without --continuous-batching",
+        "continuous batching on a CPU: a pool of %s for %s, %d tokens in a step at most, and a request that "
+        "is alone is slower than without --continuous-batching",
         size,
         name,
+        config.max_batch_tokens,
     )

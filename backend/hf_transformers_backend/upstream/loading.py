@@ -34,7 +34,12 @@ from hf_transformers_backend.errors import BadRequest, FlexServError, Unprocessa
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import Progress, Source
 from hf_transformers_backend.model_settings import LoadSettings
-from hf_transformers_backend.upstream.placement import bring_into_memory, bytes_per_device, resolve_device
+from hf_transformers_backend.upstream.placement import (
+    bring_into_memory,
+    bytes_per_device,
+    check_placement,
+    resolve_device,
+)
 from hf_transformers_backend.upstream.processing import usable_processor
 from hf_transformers_backend.upstream.progress import progress_of_weights
 from hf_transformers_backend.upstream.served_model import ServedModel
@@ -104,6 +109,7 @@ class CheckpointLoader(ModelManager):
             processor = self._load_processor(path, gguf_file=source.gguf_file)
         with progress_of_weights(progress):
             model = self._load_model(path, gguf_file=source.gguf_file)
+        check_placement(model, self.device)
         bring_into_memory(model, progress)
         return model, processor
 
@@ -147,13 +153,16 @@ def _check_architecture(identity: ModelIdentity, source: Source, settings: LoadS
     architectures = getattr(config, "architectures", None) or []
     if not architectures:
         raise Unprocessable(f"the config.json of {identity} names no architecture", param="model")
-    remote_code = settings.trust_remote_code and bool(getattr(config, "auto_map", None))
-    if not remote_code and architectures[0] not in GENERATIVE | SPEECH:
-        raise Unprocessable(
-            f"{identity} is a {architectures[0]}, which generates neither text nor transcripts"
-            " (an encoder is loaded with kind 'embedding')",
-            param="model",
-        )
+    ships_code = bool(getattr(config, "auto_map", None))
+    if architectures[0] in GENERATIVE | SPEECH or (ships_code and settings.trust_remote_code):
+        return
+    if ships_code and not hasattr(transformers, architectures[0]):
+        raise _own_code(identity)
+    raise Unprocessable(
+        f"{identity} is a {architectures[0]}, which generates neither text nor transcripts"
+        " (an encoder is loaded with kind 'embedding')",
+        param="model",
+    )
 
 
 def _class_of_own_code(config: Any) -> Any:
@@ -165,12 +174,16 @@ def _class_of_own_code(config: Any) -> Any:
     return next((one for one in OWN_CODE if one.__name__ in named), None)
 
 
+def _own_code(identity: ModelIdentity) -> FlexServError:
+    return Unprocessable(
+        f"{identity} ships its own code; it needs trust_remote_code, if you trust it",
+        param="trust_remote_code",
+    )
+
+
 def _unsupported(identity: ModelIdentity, error: Exception) -> FlexServError:
     if "trust_remote_code" in str(error):
-        return Unprocessable(
-            f"{identity} ships its own code; it needs trust_remote_code, if you trust it",
-            param="trust_remote_code",
-        )
+        return _own_code(identity)
     return Unprocessable(
         f"transformers {transformers.__version__} does not know the architecture of {identity}", param="model"
     )

@@ -38,6 +38,20 @@ def check_device(device: str) -> None:
         )
 
 
+def check_placement(model: torch.nn.Module, device: str) -> None:
+    """Raise MemoryError if what was to be on accelerators alone lies partly in RAM or on disk.
+
+    With `auto` accelerate puts there what finds no place, and every token waits for it: a model that is let
+    in as one that fits must not crawl instead. Parameters of another place by design are not in its map.
+    """
+    if device != "auto":
+        return
+    places = {str(place) for place in getattr(model, "hf_device_map", {}).values()}
+    places |= {"cpu"} if all(one.device.type == "cpu" for one in model.parameters()) else set()
+    if elsewhere := places & {"cpu", "disk"}:
+        raise MemoryError(f"parts of the model found no place but {' and '.join(sorted(elsewhere))}")
+
+
 def bytes_per_device(model: torch.nn.Module) -> Mapping[str, int]:
     """Bytes of parameters and buffers per torch device name; tied weights count once."""
     totals: Counter[str] = Counter()

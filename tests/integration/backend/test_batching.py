@@ -127,6 +127,29 @@ def test_a_gone_client_ends_its_batched_generation(server: RunningServer, client
     assert 0 < counted < context - 10 and generated_tokens(server) - before == counted
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 1e-40},
+        {"extra_body": {"generation_config": '{"do_sample": true, "temperature": 1e-40}'}},
+    ],
+)
+def test_a_temperature_next_to_nothing_is_greedy_in_a_batch_too(
+    client: OpenAI, fields: dict[str, Any]
+) -> None:
+    def answer(**sampling: Any) -> str:
+        got = client.completions.create(
+            model=model_path("tiny-random-llama"), prompt="Once", max_tokens=12, **sampling
+        )
+        return got.choices[0].text
+
+    greedy = answer(temperature=0)
+    with ThreadPoolExecutor(3) as clients:
+        beside = [clients.submit(answer, temperature=1.5) for _ in range(2)]
+        assert answer(**fields) == greedy
+        assert greedy not in {one.result() for one in beside}, "those sample beside it"
+
+
 def test_a_seed_is_refused_by_name(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=model_path("tiny-random-llama"), prompt="x", temperature=1, seed=3)

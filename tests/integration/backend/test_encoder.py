@@ -1,5 +1,6 @@
 """The encoder against sentence-transformers itself; the estimate of a size against the load; an abort."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from hf_transformers_backend.checkpoint import needed_bytes
 from hf_transformers_backend.embeddings import Encoder
-from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.errors import BadRequest, Unprocessable
 from hf_transformers_backend.identity import ModelIdentity
 from hf_transformers_backend.loader import LoadAborted, Source
 from hf_transformers_backend.model_loader import ModelLoader
@@ -62,6 +63,24 @@ def test_token_ids_mean_the_same_as_their_text(encoder: Encoder) -> None:
     assert from_ids.prompt_tokens == from_text.prompt_tokens == len(ids)
 
 
+def test_a_text_far_longer_than_the_model_reads_is_cut_before_it_is_tokenized(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "A cat, and nothing in particular. " * 100_000
+    expected = encoder.model.encode([text], normalize_embeddings=True, show_progress_bar=False)
+    sizes, preprocess = [], encoder.model.preprocess
+
+    def watched(texts: list[str]) -> object:
+        sizes.extend(map(len, texts))
+        return preprocess(texts)
+
+    monkeypatch.setattr(encoder.model, "preprocess", watched)
+    batch = encoder.encode([text, "Paris"])
+    np.testing.assert_allclose(batch.vectors[:1], expected, atol=1e-5)
+    assert batch.prompt_tokens == encoder.model.get_max_seq_length() + 3
+    assert len(sizes) == 2 and max(sizes) < 20_000
+
+
 def test_shorter_vectors_keep_their_direction_and_unit_norm(encoder: Encoder) -> None:
     full, short = encoder.encode(["Paris"]).vectors, encoder.encode(["Paris"], dimensions=64).vectors
     assert short.shape == (1, 64)
@@ -106,3 +125,34 @@ def test_a_load_ends_where_its_progress_says_so(executor: ThreadPoolExecutor) ->
         )
     assert reports[-1][0] == 10
     assert (reports[-1][1] or 0) > 200
+
+
+@pytest.mark.parametrize("model", ["tiny-random-llama", "tiny-random-whisper"])
+def test_a_model_that_only_generates_is_no_encoder(executor: ThreadPoolExecutor, model: str) -> None:
+    path = Path(model_path(model))
+    with pytest.raises(Unprocessable, match="embedding model") as caught:
+        ModelLoader("cpu").load(
+            ModelIdentity(str(path), "embedding"), Source(path), LoadSettings(), executor, ignore
+        )
+    assert (caught.value.code, caught.value.param) == ("unsupported_model", "kind")
+
+
+def test_a_causal_model_that_was_made_to_encode_is_an_encoder(
+    executor: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    for file in Path(model_path("tiny-random-llama")).iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    modules = [
+        {"idx": i, "name": str(i), "path": "1" * i, "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(("Transformer", "Pooling"))
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    width = json.loads((tmp_path / "config.json").read_text())["hidden_size"]
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": width, "pooling_mode_lasttoken": True})
+    )
+    identity = ModelIdentity(str(tmp_path), "embedding")
+    loaded = ModelLoader("cpu").load(identity, Source(tmp_path), LoadSettings(), executor, ignore)
+    assert isinstance(loaded, Encoder)
+    assert loaded.encode(["a text"]).vectors.shape == (1, width)

@@ -1,6 +1,9 @@
 """Models from a hub: downloads with progress, what can go wrong, and a stop in the middle."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +44,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def server(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    home = tmp_path_factory.mktemp("hf-home")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hf-home")
+
+
+@pytest.fixture(scope="module")
+def server(hub: Hub, home: Path) -> Iterator[RunningServer]:
     env = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
     with RunningServer("--device", "cpu", "--cache-limit-bytes", str(CACHE_LIMIT), env=env) as server:
         yield server
@@ -50,6 +57,16 @@ def server(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runni
 
 def load(server: RunningServer, model_id: str, **body: Any) -> httpx.Response:
     return server.client.post("/v1/flexserv/models/load", json={"model_id": model_id, "wait": 60, **body})
+
+
+@pytest.mark.usefixtures("server")
+def test_hugging_faces_own_tool_finds_the_cache_before_the_first_download(home: Path) -> None:
+    result = subprocess.run(
+        [str(Path(sys.executable).with_name("hf")), "cache", "ls"],
+        env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_download_takes_what_is_needed_and_remembers_the_commit(server: RunningServer, hub: Hub) -> None:

@@ -98,6 +98,31 @@ def test_a_slow_host_holds_up_nobody_and_is_left_when_the_client_leaves(
     assert pictures.gone.wait(30)
 
 
+@pytest.mark.parametrize("text", ["<image><image> SECRET", "one <image> more"])
+@pytest.mark.parametrize("pictured", [False, True])
+def test_a_text_that_stands_for_an_image_is_a_400_that_names_its_place(
+    server: RunningServer, vision: str, text: str, pictured: bool
+) -> None:
+    (message,) = question(picture_uri("red"))
+    message["content"] = [{"type": "text", "text": text}, *message["content"][1:]] if pictured else text
+    hello = {"role": "system", "content": "You see."}
+    got = server.client.post(
+        "/v1/chat/completions", json={"model": vision, "messages": [hello, message], "max_tokens": 1}
+    )
+    assert (got.status_code, got.json()["error"]["param"]) == (400, "messages[1].content")
+    got = server.client.post(
+        "/v1/responses",
+        json={"model": vision, "input": f"{text}", "instructions": "x", "max_output_tokens": 1},
+    )
+    assert (got.status_code, got.json()["error"]["param"]) == (400, "input")
+    tool = {"type": "function", "function": {"name": "look", "description": text}}
+    got = server.client.post(
+        "/v1/chat/completions", json={"model": vision, "messages": [hello], "tools": [tool], "max_tokens": 1}
+    )
+    assert got.status_code < 500, got.text
+    assert "SECRET" not in server.log()
+
+
 def test_a_text_model_fetches_nothing(client: OpenAI, pictures: PictureServer) -> None:
     pictures.seen.clear()
     messages = question(f"http://127.0.0.1:{pictures.port}/red.png")

@@ -1,9 +1,10 @@
 """The server killed at the worst moments: the next one starts clean, and what was cached is as it was."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.hub import CHUNK, Hub
+from tests.support.memory_cgroup import MemoryCgroup
 from tests.support.models import model_path
 from tests.support.server import RunningServer
 from tests.support.weighty_models import make_weighty_model
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.timeout(400)
 KILLED = -9
 WAIT_SECONDS = 60
 CACHED = "org/cached"
+AMPLE_BYTES = 3_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +45,8 @@ def start(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., R
     home, state = tmp_path_factory.mktemp("hf-home"), tmp_path_factory.mktemp("state")
     env = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
 
-    def start(**options: Any) -> RunningServer:
-        return RunningServer("--device", "cpu", "--state-dir", str(state), env=env, **options)
+    def start(*flags: str, **options: Any) -> RunningServer:
+        return RunningServer("--device", "cpu", "--state-dir", str(state), *flags, env=env, **options)
 
     return start
 
@@ -108,25 +111,32 @@ def reach_a_generation(server: RunningServer, hub: Hub) -> str | None:
     return None
 
 
-def reach_an_unload(server: RunningServer, hub: Hub) -> str | None:
-    load(server, CACHED)
-
-    def unload() -> None:
-        with suppress(httpx.TransportError):
-            httpx.post(f"{server.base_url}/v1/flexserv/models/unload", json={}, timeout=WAIT_SECONDS)
-
-    threading.Thread(target=unload, daemon=True).start()
-    eventually(lambda: f"unloading {CACHED}" in server.log(), WAIT_SECONDS, interval=0.005)
-    return None
-
-
 def stages(server: RunningServer) -> list[str]:
     return [job["stage"] for job in inventory(server)["loading"]]
 
 
+def kill(server: RunningServer) -> None:
+    server.process.kill()
+    assert server.process.wait(WAIT_SECONDS) == KILLED
+
+
+@contextmanager
+def the_next(
+    start: Callable[..., RunningServer], cache: dict[Path, str], crashed: str | None = None
+) -> Iterator[RunningServer]:
+    """A server that starts clean, but for the load that `crashed` the one before, on a cache as it was."""
+    assert {file: digest(file) for file in cache} == cache
+    with start() as server:
+        told = inventory(server)
+        assert (told["models"], told["loading"], told["failed"]) == ([], [], [])
+        assert [one["model_id"] for one in told["crashed_loading"]] == ([crashed] if crashed else [])
+        yield server
+        assert server.client.post("/v1/chat/completions", json=chat(CACHED, 2)).status_code == 200
+
+
 @pytest.mark.parametrize(
     "reach",
-    [reach_nothing_to_do, reach_a_load, reach_a_download, reach_a_generation, reach_an_unload],
+    [reach_nothing_to_do, reach_a_load, reach_a_download, reach_a_generation],
     ids=lambda reach: reach.__name__.removeprefix("reach_"),
 )
 def test_a_kill_in_the_middle_of(
@@ -138,15 +148,10 @@ def test_a_kill_in_the_middle_of(
     hub.gate.set()
     with start(expected_exit=KILLED) as server:
         crashed = reach(server, hub)
-        server.process.kill()
-        assert server.process.wait(WAIT_SECONDS) == KILLED
+        kill(server)
     hub.gate.set()
-    assert {file: digest(file) for file in cache} == cache
 
-    with start() as server:
-        told = inventory(server)
-        assert (told["models"], told["loading"], told["failed"]) == ([], [], [])
-        assert [one["model_id"] for one in told["crashed_loading"]] == ([crashed] if crashed else [])
+    with the_next(start, cache, crashed) as server:
         if crashed:
             refused = server.client.post("/v1/chat/completions", json=chat(crashed, 1))
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_quarantined")
@@ -154,4 +159,26 @@ def test_a_kill_in_the_middle_of(
             assert inventory(server)["crashed_loading"] == []
         if reach is reach_a_download:
             load(server, "org/endless")
-        assert server.client.post("/v1/chat/completions", json=chat(CACHED, 2)).status_code == 200
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a cgroup needs root")
+def test_a_kill_in_the_middle_of_an_eviction(
+    start: Callable[..., RunningServer], hub: Hub, cache: dict[Path, str]
+) -> None:
+    """The monitor has taken the model from its request, which keeps the memory until it ends."""
+    hub.gate.set()
+    monitor = ("--oom-monitor", "--oom-check-interval", "0.2", "--oom-eviction", "all")
+    with (
+        MemoryCgroup(AMPLE_BYTES) as cgroup,
+        start(*monitor, inside=cgroup.command, expected_exit=KILLED) as server,
+    ):
+        reach_a_generation(server, hub)
+        used = server.client.get("/v1/flexserv/resources").json()["container"]["used_percentage"] / 100
+        cgroup.limit_bytes = int(used * AMPLE_BYTES / 0.93)  # the threshold is 90 %
+        (leaving,) = eventually(lambda: inventory(server)["unloading"], WAIT_SECONDS, interval=0.02)
+        assert leaving["active_requests"] == 1
+        assert [one["reason"] for one in inventory(server)["last_evictions"]] == ["memory"]
+        kill(server)
+
+    with the_next(start, cache):
+        pass

@@ -84,15 +84,24 @@ def test_a_stream_beyond_the_limit_is_cut_with_an_error_and_its_end_and_the_exit
     question, ask = "Count to a million.", {"stream": True, "temperature": 0}
     chat = {**ask, "model": path, "messages": [{"role": "user", "content": question}], "max_tokens": 5000}
     other = {**ask, "model": str(again), "input": question, "max_output_tokens": 5000}
-    with RunningServer("--shutdown-timeout", "1") as server:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent_hub,
+        RunningServer(
+            "--shutdown-timeout",
+            "1",
+            env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": f"http://127.0.0.1:{silent_hub.getsockname()[1]}"},
+        ) as server,
+    ):
         server.client.post("/v1/flexserv/models/load", json={"model_id": path, "wait": 60}).raise_for_status()
         with (
             server.client.stream("POST", "/v1/chat/completions", json=chat) as first,
             server.client.stream("POST", "/v1/responses", json=other) as second,
+            server.client.stream("POST", "/load_model", json={"model": "org/slow"}) as third,
         ):
-            lines, events = first.iter_lines(), second.iter_lines()
+            lines, events, progress = first.iter_lines(), second.iter_lines(), third.iter_lines()
             next(lines)
             next(events)
+            assert json.loads(next(progress).removeprefix("data: "))["status"] == "loading"
             began = time.monotonic()
             assert server.stop() == 0
             assert time.monotonic() - began < 15
@@ -102,6 +111,10 @@ def test_a_stream_beyond_the_limit_is_cut_with_an_error_and_its_end_and_the_exit
             *_, name, data = [line for line in events if line]
             assert name == "event: response.failed"
             assert json.loads(data.removeprefix("data: "))["response"]["status"] == "failed"
+            *_, last = [json.loads(line.removeprefix("data: ")) for line in progress if line]
+            assert (last["status"], last["model"], last["code"]) == ("error", "org/slow", "draining")
+        assert "for 3 running requests" in server.log()
+        assert "Traceback" not in server.log() and "without completing response" not in server.log()
 
 
 def test_who_is_cut_at_the_limit_is_sent_elsewhere() -> None:

@@ -58,7 +58,8 @@ def test_a_model_is_loaded_shown_used_and_unloaded(server: RunningServer) -> Non
     assert datetime.fromisoformat(model["loaded_at"]).tzinfo is not None
     assert (model["expires_at"], model["active_requests"]) == (None, 0)
     health = server.client.get("/v1/flexserv/health", params={"model": "tiny"})
-    assert health.status_code == 200 and health.json()["model"] == path
+    assert health.status_code == 200
+    assert (health.json()["model"], health.json()["model_status"]) == (path, "loaded")
     reply = unload(server, {"model_id": "tiny"})
     assert reply == {
         "unloaded": [
@@ -76,6 +77,8 @@ def test_a_model_is_loaded_shown_used_and_unloaded(server: RunningServer) -> Non
         "oom_triggered": False,
     }
     assert inventory(server)["models"] == []
+    health = server.client.get("/v1/flexserv/health")
+    assert (health.json()["model"], health.json()["model_status"]) == (None, "not_loaded")
     assert error_of(server.client.get("/v1/flexserv/health", params={"model": "tiny"}))[:2] == (
         503,
         "not_loaded",

@@ -90,18 +90,23 @@ def test_shorter_vectors_keep_unit_norm(client: OpenAI, minilm: str) -> None:
 def test_several_encoders_are_resident_and_answer_by_their_names(
     server: RunningServer, client: OpenAI, minilm: str, tmp_path: Path
 ) -> None:
-    llama = model_path("tiny-random-llama")
-    other = tmp_path / "other-encoder"
+    other, bare = tmp_path / "other-encoder", tmp_path / "bare-encoder"
     other.symlink_to(minilm)
+    bare.mkdir()
+    for file in Path(minilm).iterdir():
+        if file.is_file() and file.name != "modules.json":
+            (bare / file.name).symlink_to(file)
     first = client.embeddings.create(model=minilm, input="a cat")
     second = client.embeddings.create(model=str(other), input="a cat")
-    pooled = client.embeddings.create(model=llama, input="a cat")
+    pooled = client.embeddings.create(model=str(bare), input="a cat")
     assert first.data[0].embedding == second.data[0].embedding
-    assert (first.model, second.model, pooled.model) == (minilm, str(other), llama)
-    assert len(pooled.data[0].embedding) == 64
+    assert (first.model, second.model, pooled.model) == (minilm, str(other), str(bare))
+    assert len(pooled.data[0].embedding) == 384
     models = server.client.get("/v1/flexserv/models/loaded").json()["models"]
     encoders = {model["model_id"] for model in models if model["kind"] == "embedding"}
-    assert encoders >= {minilm, str(other), llama}
+    assert encoders >= {minilm, str(other), str(bare)}
+    with pytest.raises(openai.UnprocessableEntityError, match="generates"):
+        client.embeddings.create(model=model_path("tiny-random-llama"), input="a cat")
 
 
 @pytest.mark.parametrize("given", ["", [], [""], [10**7]])
@@ -159,6 +164,22 @@ def test_what_cannot_be_transcribed_as_asked_is_a_400(
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=words):
         client.audio.transcriptions.create(model=whisper, file=("a.wav", sound("WAV")), **fields)
+
+
+@pytest.mark.parametrize("prompt", ["w " * 5000, "w" * 500_000, "SECRET <|endoftext|> x"])
+def test_a_prompt_that_the_model_cannot_read_is_a_400_and_is_not_logged(
+    server: RunningServer, client: OpenAI, whisper: str, prompt: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.audio.transcriptions.create(model=whisper, file=("a.wav", sound("WAV")), prompt=prompt)
+    assert caught.value.param == "prompt"
+    assert "SECRET" not in server.log() and "Traceback" not in server.log()
+
+
+def test_a_prompt_is_read(client: OpenAI, whisper: str) -> None:
+    ask: dict[str, Any] = {"model": whisper, "file": ("a.wav", sound("WAV", 16000, 1)), "language": "de"}
+    plain = client.audio.transcriptions.create(**ask).text
+    assert client.audio.transcriptions.create(**ask, prompt="w w w w").text != plain
 
 
 def test_what_is_no_sound_or_no_form_is_a_400(server: RunningServer, client: OpenAI, whisper: str) -> None:

@@ -1,6 +1,5 @@
 """Models that bring code of their own: run when it is trusted, refused when it is not."""
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ from hf_transformers_backend.model_loader import ModelLoader
 from hf_transformers_backend.model_settings import LoadSettings
 from hf_transformers_backend.upstream.served_model import ServedModel
 
-from tests.support.models import model_path
+from tests.support.own_code import write_model_with_code
 
 CODE = """
 from transformers import LlamaForCausalLM
@@ -30,20 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # The library copies such code to a folder of its own and imports it from there.
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", sys.path[:])
-    original = Path(model_path("tiny-random-llama"))
-    model = tmp_path / "model"
-    model.mkdir()
-    for file in original.iterdir():
-        if file.name != "config.json":
-            (model / file.name).symlink_to(file)
-    config = json.loads((original / "config.json").read_text())
-    config |= {
-        "architectures": ["OwnForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"},
-    }
-    (model / "config.json").write_text(json.dumps(config))
-    (model / "modeling_own.py").write_text(CODE)
-    return model
+    return Path(write_model_with_code(tmp_path / "model", "OwnForCausalLM", CODE))
 
 
 def load(folder: Path, *, trusted: bool) -> ServedModel:
@@ -68,5 +54,6 @@ def test_trusted_code_is_what_runs(folder: Path) -> None:
 
 
 def test_code_that_is_not_trusted_is_refused(folder: Path) -> None:
-    with pytest.raises(Unprocessable):
+    with pytest.raises(Unprocessable, match="its own code") as caught:
         load(folder, trusted=False)
+    assert caught.value.param == "trust_remote_code"

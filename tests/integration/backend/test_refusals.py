@@ -70,6 +70,22 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     *((route, {"stop": [""]}, "stop[0]") for route in (CHAT, TEXT)),
     *((route, {"generation_config": "{"}, "generation_config") for route in STREAMING),
     *((route, {"generation_config": '{"top_k": -1}'}, "generation_config.top_k") for route in STREAMING),
+    *(
+        (route, {"generation_config": json.dumps({key: value, "num_beams": 2})}, f"generation_config.{key}")
+        for route in STREAMING
+        for key, value in (
+            ("eos_token_id", 10**30),
+            ("forced_eos_token_id", 10**9),
+            ("bad_words_ids", [[1, 2, 10**9]]),
+            ("sequence_bias", [[[10**9], 5.0]]),
+        )
+    ),
+    (
+        TEXT,
+        {"generation_config": '{"eos_token_id": -1, "exponential_decay_length_penalty": [0, 1.5]}'},
+        "generation_config",
+    ),
+    (TEXT, {"generation_config": '{"update": 1}'}, "generation_config.update"),
     (CHAT, {"messages": ANSWERED}, "messages[1].role"),
     (RESPONSES, {"input": ANSWERED}, "input[1].role"),
     (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
@@ -164,6 +180,30 @@ def test_a_wrong_field_is_a_400_that_names_it(
     check_error(server.client.post(route, json=body), 400, param)
     if route in STREAMING and "stream" not in changes:
         check_error(server.client.post(route, json={**body, "stream": True}), 400, param)
+
+
+@pytest.mark.parametrize(
+    ("route", "changes", "param"),
+    [
+        (TEXT, {"prompt": [-1] * 200_000}, "prompt[0]"),
+        (TEXT, {"logit_bias": {str(token): 101 for token in range(40_000)}}, "logit_bias.0"),
+        (CHAT, {"messages": [{}] * 200_000}, "messages[0].role"),
+        (CHAT, {"tools": [{}] * 200_000}, "tools[0].type"),
+        (RESPONSES, {"input": [{}] * 200_000}, "input[0]"),
+        (VECTORS, {"input": [-1] * 200_000}, "input[0]"),
+        ("/v1/flexserv/declared", {"hash": "h", "models": [{}] * 200_000}, "models[0].model_id"),
+        # What is right, and more than the model reads.
+        (TEXT, {"prompt": [1] * 300_000}, "prompt"),
+        (TEXT, {"prompt": "hello world " * 80_000}, "prompt"),
+        (CHAT, {"messages": [USER] * 20_000}, "messages"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_a_large_body_is_refused_while_others_are_served(
+    server: RunningServer, route: str, changes: dict[str, Any], param: str
+) -> None:
+    good = {"model": model_path(MODELS[route]), **BODIES[route]} if route in BODIES else {}
+    check_error(server.client.post(route, json={**good, **changes}), 400, param)
 
 
 @pytest.mark.parametrize("route", CONTENT)

@@ -121,20 +121,31 @@ def test_a_malformed_tool_call_stays_text_streamed_and_not(client: OpenAI, folde
 
 
 def test_reasoning_goes_to_reasoning_content_streamed_and_not(client: OpenAI, thinker: str) -> None:
-    got: Any = client.chat.completions.create(model=thinker, messages=ASK).choices[0].message
+    answer = client.chat.completions.create(model=thinker, messages=ASK)
+    got: Any = answer.choices[0].message
     assert (got.reasoning_content, got.content) == (THOUGHTS, WORDS)
-    deltas: list[Any] = [
-        chunk.choices[0].delta
-        for chunk in client.chat.completions.create(model=thinker, messages=ASK, stream=True)
-    ]
+    chunks = list(
+        client.chat.completions.create(
+            model=thinker, messages=ASK, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    assert chunks[-1].usage == answer.usage
+    assert reasoning_share(answer.usage) == pytest.approx(len(THOUGHTS) / len(THOUGHTS + WORDS), abs=0.2)
+    deltas: list[Any] = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     thoughts = [delta.reasoning_content for delta in deltas if getattr(delta, "reasoning_content", None)]
     words = [delta.content for delta in deltas if delta.content]
     assert len(thoughts) > 1 and len(words) > 1
     assert ("".join(thoughts), "".join(words)) == (THOUGHTS, WORDS)
 
 
+def reasoning_share(usage: Any) -> float:
+    share: float = usage.completion_tokens_details.reasoning_tokens / usage.completion_tokens
+    return share
+
+
 def test_reasoning_is_an_item_of_a_response(client: OpenAI, thinker: str) -> None:
     got: Any = client.responses.create(model=thinker, input="hi")
+    assert 0 < got.usage.output_tokens_details.reasoning_tokens < got.usage.output_tokens
     assert [item.type for item in got.output] == ["reasoning", "message"]
     assert got.output[0].content[0].text == THOUGHTS
     assert got.output_text == WORDS

@@ -135,6 +135,19 @@ async def test_only_inference_counts(scope: dict[str, Any], counted: bool) -> No
     assert set(tracker.by_route()) == set(INFERENCE_ROUTES)
 
 
+async def test_who_waits_for_a_load_is_waited_for_and_is_no_inference() -> None:
+    tracker = ActivityTracker()
+    seen: list[tuple[int, int]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((tracker.active, tracker.unfinished))
+
+    for path in ("/load_model", "/v1/flexserv/models/load", CHAT, "/reset"):
+        await drive(ActivityMiddleware(app, tracker), request_scope(path), [])
+    assert seen == [(0, 1), (0, 1), (1, 1), (0, 0)]
+    assert tracker.unfinished == 0
+
+
 async def test_requests_side_by_side_are_all_counted() -> None:
     tracker = ActivityTracker()
     go_on = asyncio.Event()

@@ -93,11 +93,26 @@ CASES = [
         [model("a", 55, 1), model("b", 55, 2)],
         make_room="ab",
     ),
-    Case("a model over two GPUs takes of both", 150, [gpu(0, 100), gpu(1, 50)]),
+    Case("a model over two GPUs takes of both", 150, [gpu(0, 75), gpu(1, 75)]),
+    Case("the last GPU takes what the others cannot", 150, [gpu(0, 50), gpu(1, 100)]),
+    Case(
+        "no other GPU takes more than its share",
+        150,
+        [gpu(0, 100), gpu(1, 50)],
+        verdict="refuse",
+        lacking="memory",
+    ),
+    Case(
+        "room beyond the share of a GPU is not made",
+        150,
+        [gpu(0, 75), gpu(1, 50)],
+        [model("first", on={"cuda:0": 900}, used_at=1), model("last", on={"cuda:1": 50}, used_at=2)],
+        make_room=["last"],
+    ),
     Case(
         "each GPU has its own threshold",
         150,
-        [gpu(0, 100, threshold=0.95), gpu(1, 50)],
+        [gpu(0, 75, threshold=0.95), gpu(1, 75)],
         verdict="refuse",
         lacking="memory",
     ),
@@ -126,6 +141,7 @@ CASES = [
         150,
         occupants=[model("self", 50, 9, "replaced", in_use=True)],
         verdict="wait",
+        lacking="memory",
         make_room=["self"],
     ),
     Case(
@@ -133,6 +149,7 @@ CASES = [
         150,
         occupants=[model("leaving", 50, 9, "leaving"), model("idle", 50, 1)],
         verdict="wait",
+        lacking="memory",
     ),
     Case(
         "an idle one goes rather than that a request on another is waited for",
@@ -145,6 +162,7 @@ CASES = [
         150,
         occupants=[model("leaving", 50, 1, "leaving", in_use=True), model("fixed", 500, 1, "fixed")],
         verdict="wait",
+        lacking="memory",
     ),
     Case("below the cap nobody goes", 10, occupants=[model("a", 1)], max_models=2),
     Case(
@@ -170,13 +188,52 @@ CASES = [
         occupants=[model("a", 1, stance="leaving")],
         max_models=1,
         verdict="wait",
+        lacking="count",
     ),
     Case(
         "cap and memory may need different ones",
         150,
-        occupants=[model("small", 1, 1), model("large", 60, 2)],
+        occupants=[model("small", 1, 1), model("also small", 1, 2), model("large", 60, 3)],
         max_models=2,
         make_room=["small", "large"],
+    ),
+    Case(
+        "one that went for the cap is spared when another must go for memory",
+        150,
+        occupants=[model("small", 1, 1), model("large", 60, 2)],
+        max_models=2,
+        make_room=["large"],
+    ),
+    Case(
+        "a small one is spared when a large one that was used later must go anyway",
+        150,
+        occupants=[model("small", 10, 1), model("large", 50, 2)],
+        make_room=["large"],
+    ),
+    Case(
+        "of those that one too many was taken of the most recently used is spared",
+        190,
+        occupants=[model("a", 20, 1), model("b", 20, 2), model("large", 70, 3)],
+        make_room=["a", "large"],
+    ),
+    Case(
+        "an older self serves on beside its successor when others must go anyway",
+        150,
+        occupants=[model("self", 10, 9, "replaced", in_use=True), model("large", 50, 1)],
+        make_room=["large"],
+    ),
+    Case(
+        "what is leaving is not waited for when others must go anyway",
+        150,
+        occupants=[model("leaving", 10, 9, "leaving"), model("large", 50, 1)],
+        make_room=["large"],
+    ),
+    Case(
+        "nobody goes when the requests of one that leaves are waited for anyway",
+        150,
+        occupants=[model("leaving", 50, 9, "leaving", in_use=True), model("self", 20, 1, "replaced")],
+        verdict="wait",
+        lacking="memory",
     ),
 ]
 
@@ -214,6 +271,11 @@ def test_after_memory_ran_out_idle_models_go_for_the_size_of_the_load(
     assert [identity.model_id for identity in relief(needed, [FREE_100], occupants)] == going
 
 
+def test_after_memory_ran_out_a_small_one_is_spared_when_a_large_one_goes_anyway() -> None:
+    occupants = [model("small", 10, 1), model("large", 60, 2)]
+    assert relief(60, [FREE_100], occupants) == (ModelIdentity("large"),)
+
+
 occupants_strategy = st.lists(
     st.builds(
         Occupant,
@@ -237,7 +299,7 @@ def test_nobody_leaves_in_vain(needed: int, free: int, occupants: list[Occupant]
     assert [o.last_used_at for o in going] == sorted(o.last_used_at for o in going)
     if decision.verdict == "admit":
         assert free + freed >= needed
-        assert not going or free + freed - going[-1].on("cpu") < needed
+        assert all(free + freed - one.on("cpu") < needed for one in going)
     else:
         assert not going
         assert free + sum(o.on("cpu") for o in occupants if o.stance == "idle") < needed

@@ -112,6 +112,30 @@ async def test_a_body_that_stops_coming_is_given_up(app: Any) -> None:
     assert response.headers["connection"] == "close"
 
 
+async def test_a_cancellation_that_comes_together_with_a_piece_of_the_body_counts() -> None:
+    went_on = False
+
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal went_on
+        await receive()
+        await asyncio.sleep(0)
+        went_on = True
+
+    async def receive() -> Any:
+        request.cancel()
+        return {"type": "http.request", "body": b"abc", "more_body": True}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody is there to be answered {message}")
+
+    limited = BodyLimitMiddleware(reading, limit_bytes=100)
+    scope = {"type": "http", "headers": [], "method": "POST", "path": "/"}
+    request = asyncio.ensure_future(limited(scope, receive, send))
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert not went_on
+
+
 async def test_waiting_for_the_client_to_leave_has_no_limit() -> None:
     async def until_gone(scope: Any, receive: Any, send: Any) -> None:
         await echo(scope, receive, send)

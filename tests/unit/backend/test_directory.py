@@ -53,6 +53,8 @@ def test_a_name_is_an_id_with_or_without_a_revision(name: str, expected: ModelId
         ("./x", "relative path"),
         ("~/x", "relative path"),
         ("org/chat@", "revision"),
+        ("@main", "no model before"),
+        ("@", "no model before"),
     ],
 )
 def test_what_can_be_no_model_is_refused_by_name(name: str, complaint: str) -> None:

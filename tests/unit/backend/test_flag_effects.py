@@ -64,13 +64,7 @@ def test_the_test_exists_and_names_the_setting(name: str) -> None:
     assert any(spelling in source_of(file) for spelling in spellings), f"{file} does not name {name}"
 
 
-POOL_FIELDS = {
-    "cb_max_batch_tokens": ("step_tokens=",),
-    "cb_max_memory_percent": ("memory_fraction=",),
-    "cb_use_cuda_graph": ("cuda_graphs=",),
-    "compile": ("static_cache=",),
-    "image_hosts": ("ImageFetcher(",),
-}
+POOL_FIELDS = {"cb_use_cuda_graph": ("cuda_graphs=",)}
 """Where a unit's own tests know the setting by the name that it has there."""
 
 

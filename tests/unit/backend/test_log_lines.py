@@ -129,6 +129,9 @@ ours = logging.getLogger("hf_transformers_backend.x")
 ours.debug("ours at debug")
 library.debug("theirs at debug")
 library.info("theirs at info")
+logging.getLogger("uvicorn.error").warning("no HTTP")
+logging.getLogger("uvicorn.error").error("theirs at error")
+logging.getLogger("python_multipart.multipart").warning("no form")
 ours.info("%d", "not a number")
 warnings.warn("careful", DeprecationWarning)
 print("printed\\nin two lines")
@@ -157,6 +160,9 @@ def test_whoever_writes_in_a_process_writes_json_lines() -> None:
     assert said == [
         ("debug", "hf_transformers_backend.x", "ours at debug"),
         ("info", "some_library", "theirs at info"),
+        ("info", "uvicorn.error", "no HTTP"),
+        ("error", "uvicorn.error", "theirs at error"),
+        ("info", "python_multipart.multipart", "no form"),
         ("error", "hf_transformers_backend.x", "a log message cannot be formatted"),
         ("warning", "py.warnings", "DeprecationWarning: careful"),
         ("info", "stdout", "printed"),
@@ -167,9 +173,13 @@ def test_whoever_writes_in_a_process_writes_json_lines() -> None:
     assert entries[-1]["exception"].endswith("RuntimeError: at the top")
 
 
-def test_the_level_is_the_least_that_is_said() -> None:
-    levels = {json.loads(line)["level"] for line in run("error", "json")}
-    assert levels == {"critical"}
+@pytest.mark.parametrize(
+    ("least", "said"), [("error", {"error", "critical"}), ("warning", {"warning", "error", "critical"})]
+)
+def test_the_level_is_the_least_that_is_said(least: str, said: set[str]) -> None:
+    entries = [json.loads(line) for line in run(least, "json")]
+    assert {entry["level"] for entry in entries} == said
+    assert not any(entry["message"] in ("no HTTP", "no form") for entry in entries)
 
 
 def test_why_it_does_not_start_is_said_at_every_level_and_in_the_form_of_the_log() -> None:

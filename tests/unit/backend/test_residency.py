@@ -5,13 +5,15 @@ import gc
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hf_transformers_backend.admission import Room
-from hf_transformers_backend.errors import FlexServError, NotFound
+from hf_transformers_backend.errors import BadRequest, FlexServError, NotFound
 from hf_transformers_backend.eviction import Pressure
 from hf_transformers_backend.identity import ModelIdentity
+from hf_transformers_backend.request_id import request_id_of
 from hf_transformers_backend.residency import DeclaredModel, Lease, Residency
 from hf_transformers_backend.residency.load_job import renamed
 from hf_transformers_backend.settings import load_settings
@@ -218,6 +220,33 @@ async def test_unloading_frees_the_weights_before_it_returns(house: House) -> No
         executor.submit(print)
 
 
+@pytest.mark.parametrize("way", ["idleness", "an unload of all"])
+def test_a_model_that_cannot_be_freed_keeps_none_of_the_others(
+    house: House, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    residency = house.open(model_timeout=10)
+    load(residency, A)
+    house.loader.last().executor.shutdown()  # waiting for its work raises
+    load(residency, B)
+    weights = weakref.ref(house.loader.last().weights)
+    if way == "idleness":
+        house.clock.advance(11)
+        residency.tidy()
+    else:
+        residency.unload(None)
+    eventually(lambda: not residency.snapshot().unloading, 20)
+    assert weights() is None
+    assert "freeing the memory of org/a failed" in caplog.text
+
+
+def test_tidying_up_looks_after_the_heap_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[str] = []
+    sweeper = SimpleNamespace(sweep=lambda: swept.append("heap"))
+    monkeypatch.setattr("hf_transformers_backend.residency.housekeeper.Sweeper", lambda: sweeper)
+    house.open().tidy()
+    assert swept
+
+
 async def test_a_dropped_lease_is_given_back_by_the_collector(house: House) -> None:
     residency = house.open()
     lease = await residency.acquire("org/a")
@@ -373,6 +402,55 @@ async def test_an_eviction_never_touches_a_model_in_use(house: House) -> None:
     assert residency.evict(A, "memory").freed is False
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotFound("there is no such folder"), "model_not_found"),
+        (BadRequest("this device does not exist"), "load_failed"),
+        (RuntimeError("a fault of ours"), "load_failed"),
+    ],
+)
+async def test_the_log_line_of_every_failed_load_names_its_reason(
+    house: House, caplog: pytest.LogCaptureFixture, error: Exception, reason: str
+) -> None:
+    caplog.set_level("INFO")
+    residency = house.open()
+    house.loader.fail("org/a", error)
+    with pytest.raises(FlexServError):
+        await residency.acquire("org/a")
+    (failure,) = residency.snapshot().failed
+    assert failure.code == reason
+
+    def reasons() -> list[str]:  # the waiters are told before the line is written
+        return [vars(line)["reason"] for line in caplog.records if line.msg.startswith("cannot load")]
+
+    assert eventually(reasons, 20) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("error", "asked_by", "level"),
+    [
+        (NotFound("there is no such folder"), "a-client", "INFO"),
+        (BadRequest("this is no name"), "a-client", "INFO"),
+        (NotFound("there is no such folder"), None, "WARNING"),
+        (RuntimeError("a fault of ours"), "a-client", "WARNING"),
+    ],
+)
+async def test_a_wrong_name_in_a_request_is_no_warning(
+    house: House, caplog: pytest.LogCaptureFixture, error: Exception, asked_by: str | None, level: str
+) -> None:
+    caplog.set_level("INFO")
+    residency = house.open()
+    house.loader.fail("org/a", error)
+    with request_id_of(asked_by), pytest.raises(FlexServError):
+        await residency.acquire("org/a")
+
+    def levels() -> list[str]:  # the waiters are told before the line is written
+        return [line.levelname for line in caplog.records if line.msg.startswith("cannot load")]
+
+    assert eventually(levels, 20) == [level]
+
+
 def test_evictions_are_counted_and_numbered(house: House) -> None:
     residency = house.open()
     for identity in (A, B, A):
@@ -511,8 +589,26 @@ def test_a_change_of_mind_about_load_time_settings_keeps_the_model_that_is_there
     assert house.loader.order() == ["org/a"]
 
 
-def test_an_error_names_the_model_once_as_it_was_asked_for() -> None:
-    identity = ModelIdentity("org/m", revision="abc")
-    error = NotFound(f"there is no model {identity}; org/m is not on the hub")
-    told = renamed(error, identity, "org/m@abc").message
-    assert told == "there is no model org/m@abc; org/m@abc is not on the hub"
+@pytest.mark.parametrize(
+    ("identity", "requested", "message", "told"),
+    [
+        (
+            ModelIdentity("org/m", revision="abc"),
+            "bot",
+            "there is no model org/m@abc; org/m@abc is not on the hub.",
+            "there is no model bot; bot is not on the hub.",
+        ),
+        (ModelIdentity("e", revision="zz"), "e@zz", "there is no e@zz here", "there is no e@zz here"),
+        (
+            ModelIdentity("org/m"),
+            "bot",
+            "'org/m': see org/m-1, org/m.v2 and /org/m",
+            "'bot': see org/m-1, org/m.v2 and /org/m",
+        ),
+        (ModelIdentity("e"), "bot", "the encoder e.", "the encoder bot."),
+    ],
+)
+def test_an_error_names_the_model_as_it_was_asked_for_and_changes_no_other_word(
+    identity: ModelIdentity, requested: str, message: str, told: str
+) -> None:
+    assert renamed(NotFound(message), identity, requested).message == told

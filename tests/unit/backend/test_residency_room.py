@@ -1,6 +1,8 @@
 """Residency when memory is short: who makes room, who is waited for, and what is refused."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,13 +89,25 @@ def refusal(residency: Residency, identity: ModelIdentity, **changes: Any) -> Fl
 
 def test_idle_models_go_for_a_load_until_it_fits_under_the_threshold(house: House) -> None:
     house.threshold = 0.95
+    house.loader.sizes["org/c"] = 800
     residency = house.open()
     load(residency, B)
     house.clock.advance(1)
     load(residency, A)
     load(residency, C)
-    assert resident(residency) == ["org/c"], "525 beside 300 fit into 950, but b was used before a"
+    assert resident(residency) == ["org/c"]
     assert residency.snapshot().evictions == {"room": 2}
+
+
+def test_nobody_goes_in_vain_for_a_load_because_it_was_used_longer_ago(house: House) -> None:
+    house.threshold = 0.95
+    residency = house.open()
+    load(residency, B)
+    house.clock.advance(1)
+    load(residency, A)
+    load(residency, C)
+    assert resident(residency) == ["org/b", "org/c"], "525 beside 300 fit into 950"
+    assert residency.snapshot().evictions == {"room": 1}
 
 
 def test_what_can_never_fit_is_refused_at_once_and_nobody_goes(house: House) -> None:
@@ -195,7 +209,29 @@ async def test_the_wait_for_an_old_one_has_an_end_and_the_refusal_its_numbers(ho
         "insufficient_memory",
         {"needed_bytes": 630, "available_bytes": 400},
     )
+    assert "org/a (1)" in error.message and error.retry_after
     old.release()
+
+
+async def test_the_wait_for_a_place_under_the_cap_has_an_end_and_says_who_holds_on(house: House) -> None:
+    house.loader.sizes = dict.fromkeys(("org/a", "org/b", "org/c"), 1)
+    residency = house.open(max_loaded_models=2, load_wait=60)
+    await asyncio.to_thread(load, residency, A, pin=True)
+    lease = await residency.acquire("org/b")
+    await asyncio.to_thread(residency.unload, "org/b")
+    ticket = residency.load(C)
+
+    def is_over() -> bool:
+        house.clock.advance(60)  # again and again: its patience begins where it starts to wait
+        residency.tidy()
+        return ticket.job is not None and ticket.job.outcome.done()
+
+    eventually(is_over, 20)
+    error = outcome(ticket)
+    assert error is not None
+    assert (error.code, error.details) == ("insufficient_memory", {"max_loaded_models": 2})
+    assert "org/b (1)" in error.message and error.retry_after
+    lease.release()
 
 
 async def test_an_unload_ends_a_load_that_waits_for_memory(house: House) -> None:
@@ -209,6 +245,38 @@ async def test_an_unload_ends_a_load_that_waits_for_memory(house: House) -> None
     residency.tidy()
     eventually(lambda: residency.snapshot().loads.get("aborted") == 1, 20)
     old.release()
+
+
+@pytest.mark.parametrize("end", ["admitted", "refused", "unloaded", "pressed"])
+async def test_a_load_that_waited_is_forgotten_however_it_ends(house: House, end: str) -> None:
+    residency = house.open(load_wait=60)
+    old = await residency.acquire("org/a")
+    ticket = residency.load(A, {"dtype": "float16"})
+    eventually(lambda: residency.snapshot().unloading, 20)
+    residency.tidy()
+    if end == "refused":
+        house.clock.advance(60)
+    elif end == "unloaded":
+        await asyncio.to_thread(residency.unload, "org/a")
+    elif end == "pressed":
+        residency.set_pressure(Pressure("ram", "cpu", "container", "own", 0.97, 0.9, refuses_work=True))
+    if end in ("admitted", "pressed"):
+        old.release()
+    residency.tidy()
+    error = await asyncio.to_thread(outcome, ticket)
+    codes = {"refused": "insufficient_memory", "unloaded": "model_unloaded", "pressed": "memory_pressure"}
+    assert (None if error is None else error.code) == codes.get(end)
+    forgotten = weakref.ref(ticket.job)
+    old.release()
+    del old, ticket, error
+    residency.set_pressure(None)
+    await asyncio.to_thread(load, residency, A)  # a failure is remembered until the next load
+
+    def is_gone() -> bool:
+        gc.collect()
+        return forgotten() is None
+
+    eventually(is_gone, 20)
 
 
 async def test_memory_that_an_unloaded_model_still_holds_is_waited_for(house: House) -> None:
@@ -285,6 +353,28 @@ def test_a_load_is_not_refused_for_memory_that_another_one_is_just_taking(house:
     download.open()
     assert outcome(second) is None
     assert resident(residency) == ["org/c"]
+
+
+@pytest.mark.parametrize("end", ["unloaded", "superseded"])
+def test_a_load_is_not_refused_for_memory_that_an_aborted_one_still_holds(house: House, end: str) -> None:
+    residency = house.open()
+    landing = house.loader.hold("org/a", deaf=True)
+    residency.load(A)
+    landing.wait_until_reached()
+    house.others = 600  # in nobody's name, and it comes back when the load has seen that it is aborted
+    house.loader.expected = {"org/a": 600, "org/c": 500}
+    if end == "unloaded":
+        residency.unload("org/a")
+    identity, changes = (C, {}) if end == "unloaded" else (A, {"dtype": "float16"})
+    download = house.loader.hold_download(identity.model_id)
+    following = residency.load(identity, changes)
+    assert following.job is not None
+    ended = following.job.outcome.done
+    eventually(lambda: ended() or download.reached.is_set(), 20)
+    house.others = 0
+    for gate in (landing, download):
+        gate.open()
+    assert outcome(following) is None
 
 
 def test_at_the_cap_an_idle_model_goes_and_a_pinned_one_does_not(house: House) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from hf_transformers_backend.activity import ActivityTracker
-from hf_transformers_backend.cache_disk import CacheDisk
+from hf_transformers_backend.cache_disk import CacheDisk, make_folder
 from hf_transformers_backend.cpu import CoreTimes
 from hf_transformers_backend.metrics import build_metrics
 from hf_transformers_backend.resource_metrics import GpuMemoryInfo, GpuProbeError
@@ -222,3 +222,15 @@ def test_the_files_of_the_cache_are_added_up_once_a_minute(tmp_path: Path) -> No
     assert disk.usage().used == before
     now.seconds = 60.0
     assert disk.usage().used >= before + 100_000
+
+
+def test_a_cache_that_cannot_be_made_is_told_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    caplog.set_level("INFO")
+    make_folder(tmp_path / "file" / "hub")
+    assert "hub cannot be made: Not a directory" in caplog.text
+    make_folder(tmp_path / "new" / "hub")
+    make_folder(tmp_path / "new" / "hub")
+    assert (tmp_path / "new" / "hub").is_dir()

@@ -29,7 +29,7 @@ EVENTS: list[Event] = [
     TextDelta("see €."),
     ToolCall("f", '{"a": 1}'),
     ToolCall("g", "{}"),
-    Finish("tool_calls", 10, 20),
+    Finish("tool_calls", 10, 20, 7),
 ]
 TEXT: list[Event] = [TextDelta("Paris"), TextDelta("."), Finish("stop", 5, 3)]
 ECHOED = understand_responses({"input": "x"}).echoed
@@ -65,6 +65,8 @@ def test_a_chat_completion_holds_everything() -> None:
     assert [(c.function.name, c.function.arguments) for c in calls] == [("f", '{"a": 1}'), ("g", "{}")]  # type: ignore[union-attr]
     assert len({call.id for call in calls}) == 2
     assert got.usage is not None and got.usage.total_tokens == 30
+    assert got.usage.completion_tokens_details is not None
+    assert got.usage.completion_tokens_details.reasoning_tokens == 7
 
 
 def test_a_chat_completion_without_text_but_calls_has_null_content() -> None:
@@ -182,6 +184,7 @@ async def test_streamed_and_whole_response_say_the_same() -> None:
     streamed = Response.model_validate((await stream(ResponseEvents("m", ECHOED), EVENTS))[-1]["response"])
     assert whole.output_text == streamed.output_text == "Let me see €."
     assert whole.usage == streamed.usage
+    assert whole.usage is not None and whole.usage.output_tokens_details.reasoning_tokens == 7
     assert (whole.status, whole.model) == ("completed", "m")
 
 

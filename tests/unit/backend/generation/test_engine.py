@@ -1,6 +1,7 @@
 """The engine on a tiny model, through the real `generate`: what comes out, when it ends, who waits."""
 
 import asyncio
+import copy
 import gc
 import threading
 import weakref
@@ -26,6 +27,8 @@ from tests.support.tiny_models import CONTEXT_TOKENS, ScriptedModel, byte_tokeni
 
 TOKENIZER = byte_tokenizer()
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},))
+AROUND = len("_user\n_\n_assistant\n")
+"""Tokens that the template puts around one message; each tag is one of them."""
 
 
 class Metrics:
@@ -158,10 +161,21 @@ async def test_several_prompts_are_answered_in_order(house: House) -> None:
     assert house.leases[0].released.wait(5)
 
 
-async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(house: House) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "where"),
+    [
+        (TextPrompt("x" * CONTEXT_TOKENS), "prompt"),
+        (TokenPrompt((5,) * CONTEXT_TOKENS), "prompt"),
+        (ChatPrompt(({"role": "user", "content": "x" * (CONTEXT_TOKENS - AROUND)},)), "messages"),
+        (ChatPrompt(({"role": "user", "content": "x" * (CONTEXT_TOKENS - AROUND)},), where="input"), "input"),
+    ],
+)
+async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(
+    house: House, prompt: Any, where: str
+) -> None:
     with pytest.raises(BadRequest) as caught:
-        await house.events(TextPrompt("x" * CONTEXT_TOKENS))
-    assert caught.value.code == "context_length_exceeded"
+        await house.events(prompt)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", where)
     assert caught.value.details == {"context_tokens": CONTEXT_TOKENS, "prompt_tokens": CONTEXT_TOKENS}
     assert house.leases[0].released.is_set()
 
@@ -209,6 +223,23 @@ async def test_beam_search_answers_at_its_end(house: House) -> None:
     )
 
 
+async def test_a_token_for_which_the_model_has_no_row_is_refused(house: House) -> None:
+    rows = house.model.config.vocab_size
+    with pytest.raises(BadRequest, match=f"token {rows} ") as caught:
+        await house.events(
+            TextPrompt("x"), sampling=Sampling(generation_config={"bad_words_ids": [[1], [2, rows]]})
+        )
+    assert caught.value.param == "generation_config.bad_words_ids"
+    larger = copy.deepcopy(TOKENIZER)
+    larger.add_tokens(["<|more|>"])
+    with (
+        served_model(tiny_model(TOKENIZER), larger) as served,
+        pytest.raises(BadRequest, match=f"token {rows} ") as caught,
+    ):
+        await House(served).events(TextPrompt("a <|more|>"))
+    assert caught.value.param == "prompt"
+
+
 async def test_template_variables_of_the_model_yield_to_those_of_the_request(house: House) -> None:
     house.template_kwargs = {"probe": "model", "enable_thinking": False}
     seen: list[int] = []
@@ -234,10 +265,14 @@ async def test_a_refusing_template_is_the_callers_fault(house: House) -> None:
         house.served.processor.chat_template = byte_tokenizer().chat_template
 
 
-async def test_an_image_for_a_text_model_is_refused(house: House) -> None:
+@pytest.mark.parametrize(
+    ("where", "param"), [("messages", "messages[0].content[0].image_url"), ("input", "input")]
+)
+async def test_an_image_for_a_text_model_is_refused(house: House, where: str, param: str) -> None:
     content = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
-    with pytest.raises(BadRequest, match="text only"):
-        await house.events(ChatPrompt(({"role": "user", "content": content},)))
+    with pytest.raises(BadRequest, match="text only") as caught:
+        await house.events(ChatPrompt(({"role": "user", "content": content},), where=where))
+    assert caught.value.param == param
 
 
 async def test_a_model_that_listens_does_not_chat() -> None:

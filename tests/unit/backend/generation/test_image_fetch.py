@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +141,15 @@ async def test_no_connection_is_made_to_a_host_with_an_address_that_is_not_publi
 )
 async def test_this_machine_is_refused_however_it_is_written(server: PictureServer, host: str) -> None:
     network = Loopback(server.port)
-    await refusal(ImageFetcher("public", 1000, network=network), f"http://{host}:{server.port}/red.png")
+    with closing(ImageFetcher("public", 1000, network=network)) as images:
+        await refusal(images, f"http://{host}:{server.port}/red.png")
     assert (network.dialed, server.seen) == ([], [])
 
 
 async def test_private_hosts_are_fetched_from_when_the_server_says_so(server: PictureServer) -> None:
-    images = ImageFetcher("any", 100_000)
     url = f"http://127.0.0.1:{server.port}/red.png"
-    assert await images.fetch([(WHERE, url)]) == {url: picture()}
+    with closing(ImageFetcher("any", 100_000)) as images:
+        assert await images.fetch([(WHERE, url)]) == {url: picture()}
 
 
 async def test_nothing_is_fetched_when_the_server_says_so(server: PictureServer) -> None:

@@ -107,6 +107,17 @@ def test_an_empty_sound_is_refused() -> None:
         decode_audio(sound("WAV", 16000, 1, 0), 16000)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_sound_with_a_sample_that_is_no_number_is_refused(value: float) -> None:
+    samples = np.zeros((16000, 2), dtype=np.float32)
+    samples[8000, 1] = value
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, 16000, format="WAV", subtype="FLOAT")
+    with pytest.raises(BadRequest, match="finite") as caught:
+        decode_audio(buffer.getvalue(), 16000)
+    assert caught.value.param == "file"
+
+
 def test_a_sound_that_is_too_long_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr("hf_transformers_backend.generation.audio.MOST_SECONDS", 0.1)
     with pytest.raises(BadRequest, match="longer"):

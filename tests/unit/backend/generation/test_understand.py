@@ -349,3 +349,27 @@ def test_a_faulty_transcription_form_names_its_field(fields: dict[str, list[str]
     with pytest.raises(BadRequest) as caught:
         understand_transcription(fields)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("understand", "fields", "message"),
+    [
+        (understand_chat, {"logprobs": True}, "logprobs: must be false; nothing else is supported"),
+        (understand_chat, {"model": ""}, "model: must not be empty"),
+        (understand_chat, {"stop": ["x"] * 17}, "stop: at most 16 of them, not 17"),
+        (understand_embeddings, {"input": ["x"] * 2049}, "input: at most 2048 of them, not 2049"),
+        (
+            understand_responses,
+            {"input": [{"type": "item_reference", "id": "m"}]},
+            "input[0]: its 'type' must be one of 'message', 'function_call', 'function_call_output', "
+            "'reasoning'",
+        ),
+        (understand_responses, {"input": [{"id": "m"}]}, "input[0]: needs a 'type'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_callers_words(
+    understand: Any, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        understand({**(chat() if understand is understand_chat else {}), **fields})
+    assert caught.value.message == message

@@ -1,0 +1,138 @@
+"""Bodies that are large and wrong in every place: what they cost must not grow with what is wrong."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fastapi import Request
+from hf_transformers_backend.errors import BadRequest
+from hf_transformers_backend.generation.chat import understand_chat
+from hf_transformers_backend.generation.completion import understand_completion
+from hf_transformers_backend.generation.embedding import understand_embeddings
+from hf_transformers_backend.generation.responses import understand_responses
+from hf_transformers_backend.generation.validation import validated
+from hf_transformers_backend.routes.bodies import DeclaredBody, LoadBody, UnloadBody
+from hf_transformers_backend.routes.json_request import understood
+from hf_transformers_backend.schemas.completions import ChatRequest, CompletionRequest
+from hf_transformers_backend.schemas.generation_config import GenerationConfigField
+from hf_transformers_backend.schemas.media import EmbeddingsRequest, TranscriptionRequest
+from hf_transformers_backend.schemas.responses import InputItem, ResponsesRequest
+from pydantic import TypeAdapter, ValidationError
+
+USER = {"role": "user", "content": "hi"}
+MANY = 20_000
+MOST_FAULTS = 12
+"""Some for each alternative of one place, and not for each place."""
+
+
+def understand_declared(body: Any) -> Any:
+    return validated(DeclaredBody, body, block_unexpected=True)
+
+
+@pytest.mark.parametrize(
+    ("understand", "body", "param"),
+    [
+        (understand_completion, {"prompt": [-1] * MANY}, "prompt[0]"),
+        (understand_completion, {"prompt": [1] * MANY + [-1]}, f"prompt[{MANY}]"),
+        (understand_completion, {"prompt": [""] * MANY + [1]}, f"prompt[{MANY}]"),
+        (understand_completion, {"prompt": [[-1]] * MANY}, "prompt[0][0]"),
+        (understand_completion, {"prompt": [None] * MANY}, "prompt[0]"),
+        (understand_chat, {"messages": [{}] * MANY}, "messages[0].role"),
+        (understand_chat, {"messages": [{"role": "user", "content": [{}] * MANY}]}, "messages[0].content[0]"),
+        (understand_chat, {"messages": [USER], "tools": [{}] * MANY}, "tools[0].type"),
+        (understand_chat, {"messages": [USER], "stop": [1] * 16}, "stop[0]"),
+        (
+            understand_chat,
+            {"messages": [USER], "logit_bias": dict.fromkeys(map(str, range(MANY)), 101)},
+            "logit_bias.0",
+        ),
+        (
+            understand_chat,
+            {"messages": [USER], "generation_config": '{"suppress_tokens": [' + "-1," * MANY + "-1]}"},
+            "generation_config.suppress_tokens[0]",
+        ),
+        (understand_responses, {"input": [{}] * MANY}, "input[0]"),
+        (understand_responses, {"input": [5] * MANY}, "input[0]"),
+        (understand_responses, {"input": "x", "tools": [{}] * MANY}, "tools[0].type"),
+        (understand_embeddings, {"input": [-1] * MANY}, "input[0]"),
+        (understand_embeddings, {"input": [1] * MANY + ["a"]}, f"input[{MANY}]"),
+        (understand_embeddings, {"input": [""] * 2048}, "input[0]"),
+        (understand_embeddings, {"input": ["a"] * MANY}, "input"),
+        (understand_embeddings, {"input": [[1]] * MANY}, "input"),
+        (understand_declared, {"hash": "h", "models": [{}] * MANY}, "models[0].model_id"),
+    ],
+)
+def test_the_first_fault_of_many_is_named_and_the_others_are_not_looked_for(
+    understand: Callable[[Any], Any], body: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        understand(body)
+    assert caught.value.param == param
+    cause = caught.value.__cause__
+    assert isinstance(cause, ValidationError) and cause.error_count() <= MOST_FAULTS
+
+
+def containers(schema: Any, place: str = "") -> Iterator[tuple[str, bool]]:
+    """(place, whether it stops at the first fault) of every list and dict in one of pydantic's schemas."""
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            yield from containers(part, place)
+    if not isinstance(schema, dict) or "JsonValue" in str(schema.get("ref", "")):
+        return
+    if schema.get("type") in ("list", "dict"):
+        yield f"{place}: {schema['type']}", bool(schema.get("fail_fast"))
+    for key, part in schema.items():
+        if key not in ("metadata", "serialization"):
+            yield from containers(part, f"{place}.{key}")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ChatRequest,
+        CompletionRequest,
+        ResponsesRequest,
+        InputItem,
+        EmbeddingsRequest,
+        TranscriptionRequest,
+        GenerationConfigField,
+        LoadBody,
+        UnloadBody,
+        DeclaredBody,
+    ],
+    ids=lambda schema: getattr(schema, "__name__", "InputItem"),
+)
+def test_no_list_of_any_body_is_searched_for_a_second_fault(schema: Any) -> None:
+    assert [place for place, stops in containers(TypeAdapter(schema).core_schema) if not stops] == []
+
+
+def test_what_is_nested_deeply_is_named_in_few_words() -> None:
+    deep: Any = 1
+    for _ in range(500):
+        deep = [deep]
+    with pytest.raises(BadRequest, match="nested too deeply") as caught:
+        understand_chat({"messages": [USER], "metadata": {"a": deep}})
+    assert str(caught.value.param).startswith("metadata.a[0]") and len(caught.value.message) < 200
+
+
+def test_unknown_fields_are_not_all_repeated() -> None:
+    unknown = {f"field{number}": 1 for number in range(MANY)}
+    with pytest.raises(BadRequest, match=r"field0, .*; remove them") as caught:
+        understand_chat({"messages": [USER], **unknown}, block_unexpected=True)
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(("items", "aside"), [(1, False), (MANY, True)])
+async def test_a_large_body_is_understood_beside_the_event_loop(items: int, aside: bool) -> None:
+    body = json.dumps({"input": ["text"] * items}).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    def where(value: Any) -> tuple[int, bool]:
+        return len(value["input"]), threading.current_thread() is not threading.main_thread()
+
+    request = Request({"type": "http", "headers": [], "method": "POST", "path": "/"}, receive)
+    assert await understood(request, where) == (items, aside)

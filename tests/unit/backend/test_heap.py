@@ -1,0 +1,91 @@
+"""When the heap is trimmed, and that a trim gives back what a request has taken."""
+
+import threading
+
+import pytest
+from hf_transformers_backend.heap import SPARE_BYTES, SWEEP_SECONDS, Sweeper, measure
+
+GIB = 2**30
+
+
+class Memory:
+    """A heap whose free and resident bytes are as told; a trim takes the resident ones down to `after`."""
+
+    def __init__(self) -> None:
+        self.free = self.resident = self.after = 0
+        self.now = 100.0
+        self.trims = 0
+        self.sweeper = Sweeper(lambda: (self.free, self.resident), self.trim, lambda: self.now)
+
+    def trim(self) -> None:
+        self.trims += 1
+        self.resident = self.after
+
+    def look(self, free: int, resident: int, after: int | None = None) -> bool:
+        """Whether a sweep that finds this trims."""
+        self.free, self.resident, self.after = free, resident, resident if after is None else after
+        self.now += SWEEP_SECONDS
+        before = self.trims
+        self.sweeper.sweep()
+        return self.trims > before
+
+
+def test_what_was_freed_is_given_back_once() -> None:
+    memory = Memory()
+    assert not memory.look(SPARE_BYTES, GIB)
+    assert memory.look(5 * GIB, 6 * GIB, after=GIB)
+    assert not memory.look(5 * GIB, GIB), "free for the process, and the kernel's again"
+    assert memory.look(6 * GIB, 2 * GIB, after=GIB)
+
+
+def test_what_a_large_request_still_holds_is_given_back_when_it_ends() -> None:
+    memory = Memory()
+    assert memory.look(GIB, 8 * GIB)
+    assert memory.look(6 * GIB, 8 * GIB, after=GIB)
+
+
+def test_what_is_taken_again_and_freed_between_two_looks_is_given_back_too() -> None:
+    memory = Memory()
+    assert memory.look(5 * GIB, 6 * GIB, after=GIB)
+    assert memory.look(5 * GIB, 5 * GIB, after=GIB)
+    assert not memory.look(SPARE_BYTES // 2, 5 * GIB), "in use"
+    assert memory.look(5 * GIB, 5 * GIB, after=GIB)
+
+
+def test_a_loaded_model_is_no_reason_to_trim() -> None:
+    memory = Memory()
+    assert not memory.look(SPARE_BYTES // 2, GIB)
+    assert not memory.look(SPARE_BYTES // 2, 20 * GIB)
+
+
+def test_it_looks_no_more_often_than_told() -> None:
+    memory = Memory()
+    memory.look(0, 0)
+    memory.free = 5 * GIB
+    memory.now += SWEEP_SECONDS / 2
+    memory.sweeper.sweep()
+    assert memory.trims == 0
+
+
+def test_the_heap_of_a_thread_is_seen_and_given_back() -> None:
+    """Small blocks, with one that stays after each: what ends a request leaves."""
+    before, resident_before = measure()
+    if resident_before == 0:
+        pytest.skip("no glibc that can tell")
+    kept: list[bytes] = []
+
+    def request() -> None:
+        blocks = []
+        for _ in range(4000):
+            blocks.append(b"x" * 100_000)
+            kept.append(bytes(600))
+        blocks.clear()
+
+    thread = threading.Thread(target=request)
+    thread.start()
+    thread.join()
+    free, resident = measure()
+    assert free - before > SPARE_BYTES
+    Sweeper().sweep()
+    assert resident - measure()[1] > SPARE_BYTES // 2
+    assert len(kept) == 4000
