@@ -63,12 +63,12 @@ class Lane:
         fresh = unreachable("BackendUnreachable", "the pod was not asked about this model yet")
         return self.silence or self.replicas.get(identity, fresh)
 
-    def fell_silent(self, reason: str, message: str) -> bool:
+    def fell_silent(self, reason: str, message: str, *, lasting: bool = False) -> bool:
         """One more look failed. True if the pod is now known to be silent, and was not before, or for another
         reason."""
         self.failed_polls += 1
         expected = self.pod.starting or self.pod.trouble
         if self.silence is None and self.failed_polls <= FORGIVEN_POLLS and not expected:
             return False
-        before, self.silence = self.silence, silence(self.pod, reason, message)
+        before, self.silence = self.silence, silence(self.pod, reason, message, lasting=lasting)
         return before != self.silence

@@ -4,11 +4,11 @@ from flexserv_operator.pods import Pod
 from flexserv_operator.replica import STARTING, Replica, unreachable
 
 
-def silence(pod: Pod, reason: str, message: str) -> Replica:
+def silence(pod: Pod, reason: str, message: str, *, lasting: bool = False) -> Replica:
     """`reason` and `message` say why there was no answer, which does not matter for a pod that cannot answer
-    yet."""
+    yet; a `lasting` one stays until a person mends it."""
     if pod.trouble:
         return unreachable("BackendUnreachable", f"the pod's container does not run: {pod.trouble}")
     if pod.starting and reason == "BackendUnreachable":
         return Replica("Pending", STARTING, "the pod is starting")
-    return unreachable(reason, message)
+    return Replica("Failed", reason, message) if lasting else unreachable(reason, message)

@@ -56,7 +56,9 @@ def _conditions(
 ) -> list[dict[str, Any]]:
     """The whole list; a condition keeps its lastTransitionTime while its status stays."""
     stalled = not summary.ready and (
-        summary.reason in LASTING or summary.reason in ("Conflict", "BackendNotFound")
+        summary.reason in LASTING
+        or summary.reason in ("Conflict", "BackendNotFound")
+        or (summary.phase, summary.reason) == ("Failed", "BackendRefused")
     )
     working = not summary.ready and not stalled
     available = (resident > 0, "Resident" if resident else "NotResident", f"in memory on {pods_of(resident)}")

@@ -149,7 +149,7 @@ class Visitor:
 
     def _silent(self, lane: Lane, error: BackendError) -> None:
         self._metrics.poll_errors.labels(error.reason).inc()
-        if lane.fell_silent(error.reason, str(error)):
+        if lane.fell_silent(error.reason, str(error), lasting=error.calls_for_somebody):
             logger.info("pod %s: %s", lane.pod.name, error)
         if lane.silence is not None:
             self.forget(lane)

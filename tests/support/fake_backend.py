@@ -63,6 +63,8 @@ class FakeBackend:
     """Loads of these model ids end the container, which comes up again at once."""
     token: str | None = None
     """What every POST has to bear."""
+    guards_reads: bool = False
+    """What is asked by GET has to bear it too."""
     defaults: dict[str, Any] = field(default_factory=lambda: {"dtype": "auto", "trust_remote_code": False})
     """Load-time settings of models for which nothing else is asked."""
     refuse: Refusal | None = None

@@ -66,14 +66,16 @@ async def _answer(backend: FakeBackend, request: web.Request) -> web.StreamRespo
     if backend.hang:
         await asyncio.sleep(60)
     await asyncio.sleep(backend.slowness)
-    if request.method == "GET":
-        lie = backend.lie
-        if isinstance(lie, bytes):
-            return web.Response(body=lie, content_type="application/json")
-        return web.json_response(backend.inventory())
+    reads = request.method == "GET"
     try:
-        if backend.token is not None and request.headers.get("Authorization") != f"Bearer {backend.token}":
+        wanted = None if reads and not backend.guards_reads else backend.token
+        if wanted is not None and request.headers.get("Authorization") != f"Bearer {wanted}":
             raise Refusal(401, "invalid_api_key", "another token is needed")
+        if reads:
+            lie = backend.lie
+            if isinstance(lie, bytes):
+                return web.Response(body=lie, content_type="application/json")
+            return web.json_response(backend.inventory())
         if instance is not None and instance != backend.instance_id:
             raise Refusal(409, "wrong_instance", f"this is {backend.instance_id}")
         status, content = backend.post(request.path, body)

@@ -18,7 +18,7 @@ from hf_transformers_backend.generation.batching import BatchedWork, Batching, r
 from hf_transformers_backend.generation.defaults import Defaults
 from hf_transformers_backend.generation.detokenizer import Detokenizer
 from hf_transformers_backend.generation.failure import explained_failure
-from hf_transformers_backend.generation.generation_config import tokens_in
+from hf_transformers_backend.generation.generation_config import may_not_fit, tokens_in
 from hf_transformers_backend.generation.image_fetch import NO_IMAGES, ImageFetcher
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Prompt
 from hf_transformers_backend.generation.sampling import build_generation_config, end_tokens, logits_processors
@@ -128,7 +128,7 @@ class Engine:
             try:
                 self._generate(encoded, request, config, read(), cancellation, count)
             except BaseException as error:  # the top of the thread's work: the reader gets it
-                asked = "generation_config" if request.sampling.generation_config else None
+                asked = "generation_config" if may_not_fit(request.sampling.generation_config) else None
                 events.fail(self._explained(error, asked))
 
         if self._worker is not None:

@@ -26,14 +26,16 @@ def explained_failure(error: BaseException, values_of: str | None = None) -> Bas
             code="insufficient_memory",
             retry_after=MEMORY_RETRY_SECONDS,
         )
+    told = _without_quotes(error)
+    trace = (type(told), told, error.__traceback__)
     if values_of is not None and (isinstance(error, _OF_VALUES) or _NOTHING_TO_DRAW in str(error)):
         _log.info("the values in %s cannot be generated with (%s)", values_of, type(error).__name__)
+        _log.debug("where that became known", exc_info=trace)
         return BadRequest(
             f"{values_of}: this model cannot generate with these values together; leave some of them out",
             param=values_of,
         )
-    told = _without_quotes(error)
-    _log.error("generation failed", exc_info=(type(told), told, error.__traceback__))
+    _log.error("generation failed", exc_info=trace)
     return ServerFault("the generation failed; the server's log says why", code="generation_failed")
 
 

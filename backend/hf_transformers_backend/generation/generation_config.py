@@ -17,9 +17,15 @@ _TAKEN = declared_fields(GenerationConfigField)
 _OF_NO_EFFECT = frozenset(
     {"transformers_version", "_from_model_config", "_commit_hash", "max_length", "use_cache"}
     | {"return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores"}
-    | {"output_logits"}
+    | {"output_logits", "disable_compile", "num_assistant_tokens", "num_assistant_tokens_schedule"}
+    | {"assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind"}
 )
-"""Where a config came from, what `generate` returns beside tokens, and what is decided here whoever asks."""
+"""Where a config came from, what `generate` returns beside tokens, and what is decided here whoever asks, or
+is of an assistant that there is not."""
+_SOUND = frozenset(
+    {"do_sample", "max_new_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+)
+"""Each in its range they go together, and with every model."""
 _USUAL = GenerationConfig._get_default_generation_params()
 _WITH_TOKENS = (
     *sorted(name for name in _TAKEN if name.endswith("token_id")),
@@ -41,6 +47,11 @@ def generation_config_of(text: str | None) -> dict[str, Any] | None:
                 param=where,
             )
     return validated_part(_SCHEMA, asked, _FIELD).model_dump(mode="json", exclude_none=True)
+
+
+def may_not_fit(values: Mapping[str, Any] | None) -> bool:
+    """Whether only `generate` can tell that a model generates with these values together."""
+    return not set(values or ()) <= _SOUND
 
 
 def tokens_in(values: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:

@@ -45,7 +45,7 @@ def check_placeholders(prompt: ChatPrompt, processor: Any) -> None:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}]
         for kind, mark in marks.items():
-            if mark and any(mark in (part.get("text") or "") for part in parts):
+            if mark and any(str(mark) in (part.get("text") or "") for part in parts):
                 raise BadRequest(
                     f"{place}: {mark} in a text stands for {kind} input in this model's prompts; leave it"
                     " out, or write it with a space in it (an image is a content part of its own)",

@@ -8,12 +8,12 @@ from typing import Any
 PLAIN_CHARACTERS = 8
 """For each token that a model reads: text that is no longer is tokenized whole. Prose has about four."""
 _PIECE = 32_768
-_SEAM = 16
-"""Tokens by which a piece may seem longer than it is within its text: at a cut one token becomes several, and
-what a tokenizer takes together (white space, a word that it does not know) is there in each piece.
-"""
 _UNSETTLED = 128
-"""Tokens before a cut that may differ from those of the whole text. A word of WordPiece has up to 100."""
+"""Tokens at a cut that may differ from those of the whole text. WordPiece takes a word of more than 100
+characters for one unknown token, and what a cut leaves of it for up to 100.
+"""
+_SEAM = 2 * _UNSETTLED
+"""Tokens by which a piece, cut at both ends, may seem longer than it is within its text."""
 
 
 def is_long(text: str, tokens: int) -> bool:
@@ -32,7 +32,11 @@ def tokens_at_least(tokenizer: Any, text: str, enough: int) -> int:
 
 
 def beginning(tokenizer: Any, text: str, tokens: int) -> str:
-    """As much of the text as its first `tokens` tokens need, which are those of the whole text."""
+    """The text, up to where its first `tokens` tokens are those of the whole text for sure.
+
+    Prose is cut soon after them. Where many characters make few tokens (white space, one huge word), all of
+    it may be needed and is returned, after up to twice as much was tokenized to find that out.
+    """
     settled = tokens + _UNSETTLED
     size = settled * PLAIN_CHARACTERS
     while size < len(text):

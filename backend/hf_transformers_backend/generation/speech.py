@@ -9,7 +9,6 @@ import torch
 from transformers import StoppingCriteriaList
 
 from hf_transformers_backend.errors import BadRequest
-from hf_transformers_backend.generation.long_text import is_long, tokens_at_least
 from hf_transformers_backend.generation.stream import Cancellation
 from hf_transformers_backend.generation.template import tokenizer_of
 from hf_transformers_backend.generation.transcription import TranscriptionAsked
@@ -17,6 +16,7 @@ from hf_transformers_backend.upstream.served_model import Modality, ServedModel
 
 _WINDOW_SECONDS = 30
 """What Whisper hears at once; longer sound takes its sequential long-form path, which needs time stamps."""
+_MOST_LETTERS_PER_TOKEN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +68,22 @@ def check_transcription(served: ServedModel, asked: TranscriptionAsked) -> None:
 
 
 def prompt_tokens(served: ServedModel, asked: TranscriptionAsked) -> torch.Tensor | None:
-    """The words that come before, as the model reads them. Raises BadRequest for too many, and for those that
-    mean something else to it.
+    """The words that come before, as the model reads them: the last ones, as many as it reads of earlier text.
+
+    Raises BadRequest for those that mean something else to it.
     """
     if asked.prompt is None:
         return None
-    most = served.model.config.max_target_positions // 2 - 1  # as many as Whisper reads of earlier text
-    tokenizer = tokenizer_of(served)
-    too_long = BadRequest(
-        f"prompt: is longer than the {most} tokens that this model reads of it; send its end only",
-        param="prompt",
-    )
-    if is_long(asked.prompt, most) and tokens_at_least(tokenizer, asked.prompt, most) >= most:
-        raise too_long
+    most = served.model.config.max_target_positions // 2 - 1
+    text = asked.prompt[-most * _MOST_LETTERS_PER_TOKEN :]
     try:
-        tokens: torch.Tensor = served.processor.get_prompt_ids(asked.prompt, return_tensors="pt")
+        tokens: torch.Tensor = served.processor.get_prompt_ids(text, return_tensors="pt")
     except ValueError:
         raise BadRequest(
             "prompt: has a special token of this model, such as <|endoftext|>; leave it out", param="prompt"
         ) from None
-    if len(tokens) > most:
-        raise too_long
-    return tokens
+    start, words = tokens[:1], tokens[1:]
+    return torch.cat([start, words[-(most - 1) :]])
 
 
 def transcribe(

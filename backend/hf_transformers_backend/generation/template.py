@@ -189,7 +189,7 @@ def _encode_chat(served: ServedModel, prompt: ChatPrompt, fetched: Mapping[str, 
         _log.info("the processor refused a conversation (%s)", type(error).__name__)
         raise BadRequest(
             f"{prompt.where}: the model's processor cannot read this conversation; a text in it may have a"
-            " token of this model that stands for an image",
+            " token of this model that stands for an image, or a picture a form that the model does not take",
             param=prompt.where,
         ) from None
     ids = tuple(tensors["input_ids"][0].tolist())

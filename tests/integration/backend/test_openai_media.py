@@ -166,10 +166,10 @@ def test_what_cannot_be_transcribed_as_asked_is_a_400(
         client.audio.transcriptions.create(model=whisper, file=("a.wav", sound("WAV")), **fields)
 
 
-@pytest.mark.parametrize("prompt", ["w " * 5000, "w" * 500_000, "SECRET <|endoftext|> x"])
 def test_a_prompt_that_the_model_cannot_read_is_a_400_and_is_not_logged(
-    server: RunningServer, client: OpenAI, whisper: str, prompt: str
+    server: RunningServer, client: OpenAI, whisper: str
 ) -> None:
+    prompt = "SECRET <|endoftext|> x"
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.transcriptions.create(model=whisper, file=("a.wav", sound("WAV")), prompt=prompt)
     assert caught.value.param == "prompt"
@@ -180,6 +180,13 @@ def test_a_prompt_is_read(client: OpenAI, whisper: str) -> None:
     ask: dict[str, Any] = {"model": whisper, "file": ("a.wav", sound("WAV", 16000, 1)), "language": "de"}
     plain = client.audio.transcriptions.create(**ask).text
     assert client.audio.transcriptions.create(**ask, prompt="w w w w").text != plain
+
+
+def test_of_a_prompt_beyond_what_the_model_reads_the_end_is_read(client: OpenAI, whisper: str) -> None:
+    ask: dict[str, Any] = {"model": whisper, "file": ("a.wav", sound("WAV", 16000, 1)), "language": "de"}
+    texts = {client.audio.transcriptions.create(**ask, prompt="w " * count).text for count in (3000, 200_000)}
+    assert len(texts) == 1
+    assert client.audio.transcriptions.create(**ask, prompt="w" * 500_000).text
 
 
 def test_what_is_no_sound_or_no_form_is_a_400(server: RunningServer, client: OpenAI, whisper: str) -> None:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.support.operator_world import World
 
 FAST = {"tick_seconds": "1", "poll_timeout_seconds": "1"}
@@ -22,9 +24,10 @@ def mount(folder: Path, token: str) -> Path:
     return visible
 
 
-def test_a_rotated_token_is_used_without_a_restart(world: World, tmp_path: Path):
+@pytest.mark.parametrize("guards_reads", [False, True])
+def test_a_rotated_token_is_used_without_a_restart(world: World, tmp_path: Path, guards_reads: bool):
     file = mount(tmp_path / "secret", "first")
-    backend = world.add_pod("pod-a", "127.0.0.2", token="first")
+    backend = world.add_pod("pod-a", "127.0.0.2", token="first", guards_reads=guards_reads)
     operator = world.start_operator(admin_token_file=str(file), **FAST)
     world.apply("chat", model="org/chat")
     world.reaches("chat", "Loaded")
@@ -33,6 +36,7 @@ def test_a_rotated_token_is_used_without_a_restart(world: World, tmp_path: Path)
     world.apply("more", model="org/more")
     status = world.reaches("more", "Failed", "BackendRefused")
     assert "another token is needed" in status["replicas"][0]["message"]
+    assert world.condition("more", "Stalled")["status"] == "True"
     mount(tmp_path / "secret", "second")
     world.reaches("more", "Loaded", timeout=60)
 

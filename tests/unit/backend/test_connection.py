@@ -9,7 +9,7 @@ import uvicorn
 from hf_transformers_backend.connection import Connection
 from uvicorn.server import ServerState
 
-LIMIT = 0.5
+LIMIT = 2
 PATIENCE = 20
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"

@@ -37,6 +37,7 @@ items:
 {{/* The operators of other releases in this namespace that adopt models without a backend, as far as a cluster can be asked. */}}
 {{- define "flexserv.operator.otherAdopters" -}}
 {{- $names := list -}}
+{{- if and .Values.operator.enabled (ne (toString .Values.operator.adoptUnreferenced) "false") -}}
 {{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
 {{- $labels := default dict .metadata.labels -}}
 {{- $ours := eq (get $labels "app.kubernetes.io/instance") $.Release.Name -}}
@@ -46,6 +47,7 @@ items:
 {{- if and (eq .name "FLEXSERV_OPERATOR_ADOPT_UNREFERENCED") (eq (toString .value) "false") -}}{{- $adopts = false -}}{{- end -}}
 {{- end -}}
 {{- if $adopts -}}{{- $names = append $names .metadata.name -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- join ", " $names -}}

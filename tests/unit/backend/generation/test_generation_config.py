@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.generation.failure import explained_failure
-from hf_transformers_backend.generation.generation_config import generation_config_of, tokens_in
+from hf_transformers_backend.generation.generation_config import generation_config_of, may_not_fit, tokens_in
 from hf_transformers_backend.generation.request import Sampling
 from hf_transformers_backend.generation.sampling import build_generation_config
 from transformers import GenerationConfig
@@ -130,6 +130,19 @@ def test_values_that_fail_together_are_a_fault_of_the_request(
     error = explained_failure(failure, "generation_config")
     assert isinstance(error, BadRequest) and error.param == "generation_config"
     assert "what the caller wrote" not in error.message + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "may_not"),
+    [
+        (None, False),
+        ({"do_sample": True, "max_new_tokens": 256}, False),  # what `transformers chat` always sends
+        ({"num_beams": 2}, True),
+        ({"do_sample": True, "bad_words_ids": [[1]]}, True),
+    ],
+)
+def test_a_failure_beside_plain_values_is_no_fault_of_theirs(values: dict[str, Any], may_not: bool) -> None:
+    assert may_not_fit(values) is may_not
 
 
 def test_a_failure_is_logged_with_its_place_and_without_what_it_may_quote(

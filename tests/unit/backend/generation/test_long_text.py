@@ -35,6 +35,9 @@ TEXTS = {
     "ideographs": "".join(chr(_some.randint(0x4E00, 0x9FFF)) for _ in range(SIZE)),
     "accents": "e\u0301" * (SIZE // 2),
     "controls": "\x00\u200d" * (SIZE // 2),
+    "words of 101 letters": f"{'q' * 101} " * (SIZE // 102),
+    # 256 divides the size of a piece: each cut leaves 100 letters of a word before it, and 99 after it.
+    "words of 199 letters": ("q" * 99 + " " * 57 + "q" * 100) * 384,
     "marks": "<|im_start|>" * (SIZE // 12),
     "noise": "".join(chr(_some.choice((32, 97, 98, 0xE9, 0x4E2D, 0x1F600))) for _ in range(SIZE)),
 }
