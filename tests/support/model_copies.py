@@ -1,4 +1,4 @@
-"""Copies of the small models with a chat template of a test's own."""
+"""Copies of the small models with something of a test's own: a chat template, another use."""
 
 import json
 from pathlib import Path
@@ -46,6 +46,23 @@ def model_with_template(name: str, folder: Path, template: str) -> str:
     for file in Path(model_path(name)).iterdir():
         (folder / file.name).symlink_to(file)
     _replace(folder / "chat_template.jinja", template)
+    return str(folder)
+
+
+def encoder_of(name: str, folder: Path) -> str:
+    """The generative model `name` in `folder`, made to encode: it says so, and pools its last token."""
+    for file in Path(model_path(name)).iterdir():
+        (folder / file.name).symlink_to(file)
+    modules = [
+        {"idx": i, "name": str(i), "path": "1" * i, "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(("Transformer", "Pooling"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    (folder / "1").mkdir()
+    (folder / "1" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": width, "pooling_mode_lasttoken": True})
+    )
     return str(folder)
 
 

@@ -68,7 +68,7 @@ def check_transcription(served: ServedModel, asked: TranscriptionAsked) -> None:
 
 
 def prompt_tokens(served: ServedModel, asked: TranscriptionAsked) -> torch.Tensor | None:
-    """The words that come before, as the model reads them: the last ones, as many as it reads of earlier text.
+    """The words that come before, as the model reads them: of a longer text the end.
 
     Raises BadRequest for those that mean something else to it.
     """

@@ -16,6 +16,7 @@ from hf_transformers_backend.model_loader import ModelLoader
 from hf_transformers_backend.model_settings import LoadSettings
 from sentence_transformers import SentenceTransformer
 
+from tests.support.model_copies import encoder_of
 from tests.support.models import model_path
 
 TEXTS = [
@@ -140,19 +141,8 @@ def test_a_model_that_only_generates_is_no_encoder(executor: ThreadPoolExecutor,
 def test_a_causal_model_that_was_made_to_encode_is_an_encoder(
     executor: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    for file in Path(model_path("tiny-random-llama")).iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    modules = [
-        {"idx": i, "name": str(i), "path": "1" * i, "type": f"sentence_transformers.models.{kind}"}
-        for i, kind in enumerate(("Transformer", "Pooling"))
-    ]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    identity = ModelIdentity(encoder_of("tiny-random-llama", tmp_path), "embedding")
     width = json.loads((tmp_path / "config.json").read_text())["hidden_size"]
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "config.json").write_text(
-        json.dumps({"word_embedding_dimension": width, "pooling_mode_lasttoken": True})
-    )
-    identity = ModelIdentity(str(tmp_path), "embedding")
     loaded = ModelLoader("cpu").load(identity, Source(tmp_path), LoadSettings(), executor, ignore)
     assert isinstance(loaded, Encoder)
     assert loaded.encode(["a text"]).vectors.shape == (1, width)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.model_copies import encoder_of
 from tests.support.models import model_path
 from tests.support.server import RunningServer
 
@@ -44,12 +45,12 @@ def threads(server: RunningServer) -> int:
 
 
 @pytest.mark.timeout(400)
-def test_twenty_loads_and_unloads_leave_neither_memory_nor_threads_behind() -> None:
+def test_twenty_loads_and_unloads_leave_neither_memory_nor_threads_behind(tmp_path: Path) -> None:
     text, encoder = model_path("SmolLM2-135M-Instruct"), model_path("all-MiniLM-L6-v2")
     tiny = model_path("tiny-random-llama")
     with RunningServer("--device", "cpu") as fresh:
         # The same code paths, with weights that do not show: a server that imported the same libraries.
-        imported = in_and_out(fresh, tiny, tiny)
+        imported = in_and_out(fresh, tiny, encoder_of("tiny-random-llama", tmp_path))
     with RunningServer("--device", "cpu") as server:
         after: list[int] = []
         for cycle in range(1, CYCLES + 1):
