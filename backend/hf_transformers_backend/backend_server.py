@@ -16,6 +16,7 @@ if __package__ in (None, ""):
         entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent
     ]
 
+from hf_transformers_backend import heap
 from hf_transformers_backend.errors import BadRequest
 from hf_transformers_backend.log_lines import adopt_loggers_of_libraries, configure_logging, last_words
 from hf_transformers_backend.residency.directory import Directory
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_or_exit(sys.argv[1:] if argv is None else argv)
     configure_logging(settings.log_level, settings.log_format)
     leave_when_told()
+    heap.set_up()
     # By default CUDA numbers the fastest GPU first, and NVML, which tells how full they are, by PCI bus.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
@@ -60,12 +62,10 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     """Build the application and run it on `listener`."""
     import uvicorn
 
-    from hf_transformers_backend import heap
     from hf_transformers_backend.app import build_app
     from hf_transformers_backend.connection import Connection
     from hf_transformers_backend.server import DrainingServer
 
-    heap.keep_large_blocks_apart()
     app = build_app(settings)
     adopt_loggers_of_libraries()
     # What the imports made stays for good. Leaving it out makes the collection at each unload short: it stops

@@ -1,7 +1,6 @@
 """Freeing really frees: twenty times in and out again, and the process is what it was."""
 
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from tests.support.server import RunningServer
 CYCLES = 20
 SETTLED = 3
 """After so many cycles everything that is made once (imports, pools, caches of the libraries) is there."""
-READINGS = 3
-"""One reading differs from the next by a percent or two: how full the heap's pages are is chance."""
 WAIT_SECONDS = 60
 
 
@@ -57,8 +54,7 @@ def test_twenty_loads_and_unloads_leave_neither_memory_nor_threads_behind(tmp_pa
             after.append(in_and_out(server, text, encoder))
             if cycle == SETTLED:
                 settled_threads = threads(server)
-        settled = mean(after[SETTLED - 1 : SETTLED - 1 + READINGS])
-        last = mean(after[-READINGS:])
+        settled, last = after[SETTLED - 1], after[-1]
         figures = [round(size / 2**20) for size in after]
         assert last < settled * 1.02, f"MiB after each cycle: {figures}"
         assert last < imported + 150 * 2**20, f"{imported / 2**20:.0f} MiB fresh; {figures}"

@@ -1,5 +1,6 @@
 """When the heap is trimmed, and that a trim gives back what a request has taken."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,28 @@ thread.join()
 free, resident = measure()
 Sweeper().sweep()
 print(free - before, resident - measure()[1])
+"""
+
+THREADS = """
+import ctypes
+import threading
+from hf_transformers_backend import heap
+
+heap.set_up()
+together = threading.Barrier({threads})
+
+def work():
+    together.wait()
+    kept.append([bytes(5000) for _ in range(100)])
+    together.wait()
+
+kept = []
+threads = [threading.Thread(target=work) for _ in range({threads})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+ctypes.CDLL("libc.so.6").malloc_stats()
 """
 
 
@@ -106,3 +129,30 @@ def test_the_heap_of_a_thread_is_seen_and_given_back() -> None:
     freed, given_back = map(int, done.stdout.split())
     assert freed > SPARE_BYTES
     assert given_back > SPARE_BYTES // 2
+
+
+def arenas(threads: int, **environment: str) -> int:
+    """In how many arenas as many threads have put what they made at the same time."""
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS.format(threads=threads)],
+        env={"PYTHONPATH": str(BACKEND), **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr.count("Arena ")
+
+
+def test_threads_share_one_arena_per_core() -> None:
+    if measure()[1] == 0:
+        pytest.skip("no glibc that can tell")
+    cores = len(os.sched_getaffinity(0))
+    assert arenas(2 * cores + 3) == cores
+
+
+def test_glibcs_own_setting_of_the_arenas_wins() -> None:
+    if measure()[1] == 0:
+        pytest.skip("no glibc that can tell")
+    cores = len(os.sched_getaffinity(0))
+    assert arenas(2 * cores + 3, MALLOC_ARENA_MAX=str(cores + 2)) == cores + 2

@@ -127,6 +127,15 @@ def test_caches_of_apples_gpu_are_emptied(steps: list[str], monkeypatch: pytest.
     assert steps == ["garbage", "mps", "heap"]
 
 
+def test_names_that_a_load_has_looked_up_do_not_stay_in_the_interpreters_cache(steps: list[str]) -> None:
+    name = "_".join(["a", "name", "of", "a", "load"])
+    before = sys.getrefcount(name)
+    getattr(Weights(), name, None)
+    assert sys.getrefcount(name) > before, "the interpreter keeps it; else this test shows nothing"
+    reclaim.release_caches()
+    assert sys.getrefcount(name) == before
+
+
 def failed_load() -> tuple[BaseException, "weakref.ref[Weights]"]:
     def load() -> None:
         half = Weights()
