@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
@@ -11,6 +11,7 @@ from hf_transformers_backend.generation.chat import check_turns, template_kwargs
 from hf_transformers_backend.generation.generation_config import generation_config_of
 from hf_transformers_backend.generation.request import ChatPrompt, GenerationRequest, Message, Sampling
 from hf_transformers_backend.generation.validation import json_object, validated, validated_part
+from hf_transformers_backend.schemas.base import InSlices, Items
 from hf_transformers_backend.schemas.responses import (
     InputFunctionCall,
     InputFunctionOutput,
@@ -22,7 +23,7 @@ from hf_transformers_backend.schemas.responses import (
 )
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
-_PARTS: TypeAdapter[Any] = TypeAdapter(list[ResponsePart])
+_PARTS: TypeAdapter[Any] = TypeAdapter(Annotated[Items[ResponsePart], InSlices])
 
 
 @dataclass(frozen=True, slots=True)

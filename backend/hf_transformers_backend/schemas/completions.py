@@ -10,6 +10,7 @@ from hf_transformers_backend.schemas.base import (
     Flag,
     Generating,
     ImagePart,
+    InSlices,
     Items,
     Named,
     OfferedFunction,
@@ -39,11 +40,11 @@ class ChatToolCall(Body):
 
 class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Items[ChatPart] | None = None
+    content: str | Annotated[Items[ChatPart], InSlices] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    tool_calls: Items[ChatToolCall] | None = None
+    tool_calls: Annotated[Items[ChatToolCall], InSlices] | None = None
     tool_call_id: str | None = None
 
 
@@ -67,9 +68,9 @@ class Penalizing(Generating):
 class ChatRequest(Penalizing):
     """POST /v1/chat/completions"""
 
-    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Items[ChatMessage], Field(min_length=1), InSlices]
     max_completion_tokens: TokenLimit | None = None
-    tools: Items[ChatTool] | None = None
+    tools: Annotated[Items[ChatTool], InSlices] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | None = None

@@ -9,6 +9,7 @@ from hf_transformers_backend.schemas.base import (
     Flag,
     Generating,
     InputImagePart,
+    InSlices,
     Items,
     Named,
     OnlyFalse,
@@ -46,10 +47,13 @@ class ResponseTool(Body):
 class ResponsesRequest(Generating):
     """POST /v1/responses"""
 
-    input: Annotated[str, Field(min_length=1)] | Annotated[Items[Named[JsonValue]], Field(min_length=1)]
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[Items[Named[JsonValue]], Field(min_length=1), InSlices]
+    )
     instructions: str | None = None
     max_output_tokens: TokenLimit | None = None
-    tools: Items[ResponseTool] | None = None
+    tools: Annotated[Items[ResponseTool], InSlices] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     text: ResponseText | None = None
@@ -72,7 +76,7 @@ class ResponsesRequest(Generating):
 class InputMessage(Body):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Items[ResponsePart]
+    content: str | Annotated[Items[ResponsePart], InSlices]
 
 
 class InputFunctionCall(Body):
@@ -85,7 +89,7 @@ class InputFunctionCall(Body):
 class InputFunctionOutput(Body):
     type: Literal["function_call_output"]
     call_id: str
-    output: str | Items[TextPart]
+    output: str | Annotated[Items[TextPart], InSlices]
 
 
 class ReasoningText(Body):
@@ -94,7 +98,7 @@ class ReasoningText(Body):
 
 class InputReasoning(Body):
     type: Literal["reasoning"]
-    content: Items[ReasoningText] | None = None
+    content: Annotated[Items[ReasoningText], InSlices] | None = None
 
 
 InputItem = Annotated[

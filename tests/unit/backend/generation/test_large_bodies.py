@@ -15,6 +15,7 @@ from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.generation.validation import validated
 from hf_transformers_backend.routes.bodies import DeclaredBody, LoadBody, UnloadBody
 from hf_transformers_backend.routes.json_request import understood
+from hf_transformers_backend.schemas.base import SLICE, in_slices
 from hf_transformers_backend.schemas.completions import ChatRequest, CompletionRequest
 from hf_transformers_backend.schemas.generation_config import GenerationConfigField
 from hf_transformers_backend.schemas.media import EmbeddingsRequest, TranscriptionRequest
@@ -136,3 +137,39 @@ async def test_a_large_body_is_understood_beside_the_event_loop(items: int, asid
 
     request = Request({"type": "http", "headers": [], "method": "POST", "path": "/"}, receive)
     assert await understood(request, where) == (items, aside)
+
+
+def test_a_long_list_is_validated_in_slices_between_which_other_threads_have_their_turn() -> None:
+    lengths: list[int] = []
+
+    def validate(part: list[int]) -> list[int]:
+        lengths.append(len(part))
+        return [-number for number in part]
+
+    numbers = list(range(2 * SLICE + 3))
+    assert in_slices(numbers, validate) == [-number for number in numbers]
+    assert lengths == [SLICE, SLICE, 3]
+
+
+MESSAGE = {"role": "user", "content": "hello"}
+PART = {"type": "text", "text": "a"}
+TOOL = {"type": "function", "function": {"name": "a"}}
+FAR = 2 * SLICE + 5
+
+
+@pytest.mark.parametrize(
+    ("understand", "body", "place"),
+    [
+        (understand_chat, {"messages": [*[MESSAGE] * FAR, {"role": "user", "content": 3}]}, "messages[{}]"),
+        (understand_chat, {"messages": [{**MESSAGE, "content": [*[PART] * FAR, 3]}]}, "content[{}]"),
+        (understand_chat, {"messages": [MESSAGE], "tools": [*[TOOL] * FAR, {}]}, "tools[{}]"),
+        (understand_responses, {"input": [*[MESSAGE] * FAR, 3]}, "input[{}]"),
+        (understand_responses, {"input": [{**MESSAGE, "content": [*[PART] * FAR, 3]}]}, "content[{}]"),
+    ],
+)
+def test_a_fault_far_down_a_list_is_named_by_its_place_in_the_whole_list(
+    understand: Callable[[Any], Any], body: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        understand(body)
+    assert place.format(FAR) in str(refused.value.param)
