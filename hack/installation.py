@@ -134,10 +134,18 @@ def image_values() -> Sequence[str]:
 
 
 def await_true(probe: Callable[[], T | None], timeout: float, describe: Callable[[], str]) -> T:
-    """Probe twice a second until the result is truthy; after `timeout` seconds fail with the description."""
+    """Probe twice a second until the result is truthy; after `timeout` seconds fail with the description.
+
+    A command that fails counts as "not yet": a busy API server may refuse one of many.
+    """
     deadline = time.monotonic() + timeout
-    while not (value := probe()):
+    while True:
+        try:
+            if value := probe():
+                return value
+        except (CommandFailed, subprocess.TimeoutExpired):
+            if time.monotonic() > deadline:
+                raise
         if time.monotonic() > deadline:
             raise CommandFailed(f"not reached in {timeout:.0f} s: {describe()}")
         time.sleep(0.5)
-    return value

@@ -6,11 +6,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from lab import docker_engine
+from lab.attempts import persist
 from lab.commands import environment, succeeds, tail
-from lab.errors import CommandError
+from lab.errors import CommandError, TookTooLong
 from lab.places import HACK
 from lab.progress import say, stage
 
@@ -52,7 +54,7 @@ def ensure_all() -> dict[Image, str]:
             }
             arguments |= pip_settings.build_arguments(settings, os.environ)
             for image, name in missing.items():
-                _build(image, name, context, arguments, access)
+                persist(partial(_build, image, name, context, arguments, access))
     for name in wanted.values():
         if name not in missing.values():
             say(f"{name} is there already")
@@ -112,7 +114,7 @@ def _build(
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise CommandError(f"no image after {_BUILD_SECONDS:.0f} s: see {log}") from error
+            raise TookTooLong(f"no image after {_BUILD_SECONDS:.0f} s: see {log}") from error
     if done.returncode != 0:
         raise CommandError(
             f"the build of {name} failed; {log} ends with\n{tail(log.read_text(errors='replace'))}"

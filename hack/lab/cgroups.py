@@ -7,7 +7,7 @@ from pathlib import Path
 from lab.errors import MissingError
 
 _ROOT = Path("/sys/fs/cgroup")
-_REMOVE_SECONDS = 5.0
+_REMOVE_SECONDS = 60.0
 
 
 def hierarchies() -> list[Path]:

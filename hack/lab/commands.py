@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab.errors import CommandError, MissingError
+from lab.errors import CommandError, MissingError, TookTooLong
 from lab.places import search_path
 
 _TAIL_LINES = 20
@@ -58,7 +58,7 @@ def run(
     except FileNotFoundError as error:
         raise MissingError(f"{command[0]} is not on this machine (needed for: {shown})") from error
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"{shown}: no end after {timeout:.0f} s") from error
+        raise TookTooLong(f"{shown}: no end after {timeout:.0f} s") from error
     if done.returncode != 0:
         raise CommandError(f"{shown}: exit status {done.returncode}\n{tail(done.stderr or done.stdout)}")
     return done.stdout

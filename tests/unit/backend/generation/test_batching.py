@@ -132,12 +132,13 @@ async def test_the_end_token_ends_a_batched_answer_and_no_byte_is_lost(house: Ba
 
 
 async def test_stop_text_is_cut_and_leaves_the_batch(house: BatchingHouse) -> None:
-    house.say("one two three" + "." * 100)
-    events = await house.events(TextPrompt("x"), stop=(" two",))
+    house.model.config.max_position_embeddings = 4096
+    house.say("one two three" + "." * 4000)
+    events = await house.events(TextPrompt("x"), stop=(" two",), max_tokens=4050)
     assert text_of(events) == "one"
     assert events[-1] == Finish("stop", 1, len("one two"))
     await idle(house)
-    assert house.model.step < 100
+    assert house.model.step < 4000
 
 
 @pytest.mark.parametrize("asked", [None, 10 * CONTEXT_TOKENS])
@@ -255,7 +256,7 @@ async def test_the_prompts_of_a_request_run_side_by_side_and_are_answered_in_ord
             texts[item.index] += item.event.text
     served.close()
     assert (texts, order) == (alone, sorted(order))
-    assert house.model.step - steps < steps / 2
+    assert house.model.step - steps < steps * 0.8, "in turn they take as many as alone"
     assert house.leases[-1].released.wait(20)
 
 

@@ -308,17 +308,19 @@ async def begun(house: House, **fields: Any) -> tuple[ServedRequest, TextAnswer]
 
 
 async def test_closing_ends_the_generation_at_the_next_token(house: House) -> None:
-    gate, model = threading.Event(), house.model
+    reached, gate, model = threading.Event(), threading.Event(), house.model
     house.say("y" * 100)
     forward = model.forward
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         if model.step == 5:
-            gate.wait(10)
+            reached.set()
+            gate.wait(20)
         return forward(*args, **kwargs)
 
     model.forward = slow  # type: ignore[method-assign]
     served, _ = await begun(house)
+    assert await asyncio.to_thread(reached.wait, 20)
     served.close()
     assert not house.leases[0].released.is_set()  # the thread still uses the model
     gate.set()
