@@ -5,6 +5,8 @@ The models are declared once, at the beginning. What follows is about the releas
 
 import copy
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,12 +46,16 @@ GUARDED = (
     "backend.podSecurityContext.fsGroup=null,operator.podSecurityContext.fsGroup=null",
     "--set",
     "tests.model=flexserv/tiny-random-llama",
+    "--set",
+    "backend.cache.existingClaim=flexserv-cache",
 )
 GPU = "flexserv.test/gpu"
 """An extended resource that stands in for GPUs: Kubernetes counts it like one."""
 CHAT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDING = "sentence-transformers/all-MiniLM-L6-v2"
 LOADED = {"smollm2": "Loaded", "minilm": "Loaded", "tiny-llama": "Standby"}
+CACHED = "flexserv/cached"
+CACHED_TOKENS = 3
 FOREIGN_KINDS = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
 """Kinds whose definitions others bring into a cluster."""
 
@@ -65,8 +71,40 @@ def uids(installation: Installation) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def upgraded(installation: Installation, uids: dict[str, str]) -> None:
-    """The release of the earlier chart, upgraded to this tree's: with tokens, and as a user of no image."""
+def cache_claim(installation: Installation, models: Path) -> Iterator[None]:
+    """A claim from before the release, with one model in a cache of the hub, writable for group 0."""
+    kube = installation.kube
+    folder = Path(tempfile.mkdtemp(prefix="cache-claim-", dir=models))
+    repository = folder / "huggingface" / "hub" / f"models--{CACHED.replace('/', '--')}"
+    commit = "0" * 40
+    shutil.copytree(models / "tiny-random-llama", repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o775 if path.is_dir() else 0o664)
+    volume = f"flexserv-cache-{kube.namespace}"
+    size, once = {"storage": "1Gi"}, {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    reference = {"namespace": kube.namespace, "name": "flexserv-cache"}
+    disk = {"path": str(folder), "type": "Directory"}
+    for kind, name, spec in (
+        ("PersistentVolume", volume, {"capacity": size, "claimRef": reference, "hostPath": disk}),
+        ("PersistentVolumeClaim", "flexserv-cache", {"volumeName": volume, "resources": {"requests": size}}),
+    ):
+        manifest = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": {**once, **spec}}
+        kube.apply(json.dumps(manifest))
+    bound = "--for=jsonpath={.status.phase}=Bound"
+    kube.kubectl("wait", bound, "persistentvolumeclaim/flexserv-cache", "--timeout=60s")
+    yield
+    # It goes once the claim has gone with the namespace.
+    kube.kubectl("delete", "persistentvolume", volume, "--wait=false")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def upgraded(installation: Installation, uids: dict[str, str], cache_claim: None) -> None:
+    """The release of the earlier chart, upgraded to this tree's: with tokens, a claim for its cache, and as a
+    user of no image.
+    """
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tokens"}, "stringData": TOKENS}
     installation.kube.apply(json.dumps(secret))
     assert chart_of(installation.kube) == EARLIER
@@ -113,13 +151,13 @@ def nothing_is_left(kube: Kube) -> bool:
     return not kube.get(kinds)["items"]
 
 
-def load(there: BackendInPod, token: str) -> int:
-    """The status code of an order to load what is loaded."""
+def load(there: BackendInPod, token: str, model: str = CHAT) -> int:
+    """The status code of an order to load a model; the models that are declared are loaded already."""
     return httpx.post(
         f"{there.url}/v1/flexserv/models/load",
-        json={"model_id": CHAT},
+        json={"model_id": model, "wait": 60},
         headers={"Authorization": f"Bearer {token}"},
-        timeout=60,
+        timeout=90,
     ).status_code
 
 
@@ -161,6 +199,17 @@ def test_each_token_opens_what_it_is_for(installation: Installation) -> None:
         assert load(there, "a-guess") == 401
         with pytest.raises(openai.AuthenticationError):
             there.openai.embeddings.create(model=EMBEDDING, input="Bees make honey.")
+
+
+@pytest.mark.usefixtures("upgraded")
+def test_what_lies_in_an_existing_claim_for_the_cache_is_not_downloaded_again(
+    installation: Installation,
+) -> None:
+    """The pods are offline, and the model is nowhere else."""
+    with backend(installation, TOKENS["client"]) as there:
+        assert load(there, TOKENS["manager"], CACHED) == 200
+        answer = there.openai.completions.create(model=CACHED, prompt="hello", max_tokens=CACHED_TOKENS)
+        assert answer.usage is not None and 1 <= answer.usage.completion_tokens <= CACHED_TOKENS
 
 
 @pytest.mark.usefixtures("upgraded")
@@ -242,7 +291,9 @@ def test_a_new_release_with_a_gpu_finds_the_models_that_were_kept(
 @pytest.mark.usefixtures("uids")
 def test_the_operator_may_go_before_models_and_backend(installation: Installation) -> None:
     kube = installation.kube
-    kube.kubectl("delete", "deployment", "flexserv-operator", "--timeout=90s", timeout=100)
+    # Else its last act could be to unload the model whose declaration goes next.
+    there_is_none = ("--cascade=foreground", "--timeout=90s")
+    kube.kubectl("delete", "deployment", "flexserv-operator", *there_is_none, timeout=100)
     kube.kubectl("delete", "fsm", "smollm2", "--timeout=15s")
     with backend(installation) as there:
         answer = there.openai.completions.create(model=CHAT, prompt="hello", max_tokens=2)

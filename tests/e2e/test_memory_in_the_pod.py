@@ -29,7 +29,7 @@ LIMIT, THRESHOLD_PERCENT, IDLE_SECONDS = 2000 * MIB, 80, 4
 THRESHOLD = LIMIT * THRESHOLD_PERCENT // 100
 MODEL = 257 * MIB
 """SmolLM2 in bfloat16."""
-ABOVE = 60 * MIB
+ABOVE = 100 * MIB
 """How far a test goes beyond the threshold: one model is more than brings it back below."""
 VALUES = (
     "--set",
@@ -161,7 +161,9 @@ def test_at_the_threshold_models_go_in_order_and_pinned_ones_come_back(
         streams.await_end(timeout=180)
 
     assert streams.broken == [] and streams.completed > 0
-    assert streams.refused == ["memory_pressure"] * 2
+    assert len(streams.refused) == 2 and streams.refused[0] == "memory_pressure"
+    # The first to be refused leaves its model idle: when the second asks, that may have gone.
+    assert streams.refused[1] in ("memory_pressure", "insufficient_memory")
     assert last_eviction(installation, "second") == "memory"
     assert ready_condition(statuses["spare"])["reason"] == "EvictedMemory"
     assert "EvictedMemory" in [reason for reason, _ in events(kube, "spare")]
@@ -177,7 +179,7 @@ def test_a_threshold_below_what_a_model_needs_keeps_it_out(
     installation: Installation, there: BackendInPod
 ) -> None:
     base = in_use(there) - 2 * MODEL
-    percent = 100 * (base + MODEL // 2) // LIMIT
+    percent = 100 * (base + MODEL // 3) // LIMIT
     installation.install(*VALUES, "--set", f"backend.settings.oomRamThreshold={percent}")
 
     statuses = installation.await_phases({"small": "Loaded", "chat": "Failed", "spare": "Failed"})

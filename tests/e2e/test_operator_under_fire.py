@@ -96,8 +96,8 @@ def test_an_operator_deleted_in_the_middle_of_a_load_loads_nothing_twice(
 def unlucky(installation: Installation, crafts: Crafts) -> int:
     """A model during whose load the container is killed; gives the number of restarts before that."""
     restarts: int = container(installation)["restartCount"]
-    path = slow_load(installation, crafts, "unlucky", seconds=6)
     with backend(installation) as there:
+        path = slow_load(installation, crafts, "unlucky", seconds=10)
         eventually(lambda: there.in_weights(path), timeout=60)
         kill_container(installation.kube, installation.backend_pod())
     return restarts
@@ -114,6 +114,7 @@ def test_a_container_killed_in_the_middle_of_a_load_brings_back_all_but_that_mod
     assert container(installation)["restartCount"] == unlucky + 1
 
 
+@pytest.mark.timeout(700)
 def test_no_request_misses_a_model_while_pods_come_go_and_are_replaced(installation: Installation) -> None:
     kube = installation.kube
     image = installation.backend_pod()["spec"]["containers"][0]["image"]
@@ -124,7 +125,7 @@ def test_no_request_misses_a_model_while_pods_come_go_and_are_replaced(installat
         installation.install("--set", "backend.replicas=2", *VALUES)
         client.await_more(10, timeout=60)
         kube.kubectl("rollout", "restart", "deployment/flexserv-backend")
-        kube.kubectl("rollout", "status", "deployment/flexserv-backend", "--timeout=240s", timeout=250)
+        kube.kubectl("rollout", "status", "deployment/flexserv-backend", "--timeout=360s", timeout=370)
         client.await_more(10, timeout=60)
         installation.install("--set", "backend.replicas=1", *VALUES)
         tally = client.await_more(20, timeout=60)
@@ -163,8 +164,8 @@ def test_a_model_that_exhausts_the_memory_while_it_loads_takes_no_other_with_it(
 def test_a_namespace_with_models_in_it_is_deleted_without_a_hitch(
     installation: Installation, crafts: Crafts
 ) -> None:
-    path = slow_load(installation, crafts, "late", seconds=5)
     with backend(installation) as there:
+        path = slow_load(installation, crafts, "late", seconds=6)
         eventually(lambda: there.in_weights(path), timeout=60)
     assert len(installation.kube.get("fsm")["items"]) == 4
 

@@ -136,7 +136,7 @@ def test_a_container_filled_to_its_limit_is_not_killed_and_lets_only_idle_models
 
         container.bring_in("b", pin=False)
         # As if the process had grown past its threshold.
-        container.limit(int(container.used() / (THRESHOLD + 0.03)))
+        container.limit(int(container.used() / (THRESHOLD + 0.04)))
         eventually(lambda: container.resident() == "ad", WAIT_SECONDS)
         assert container.reasons() == {"b": "memory", "c": "room"}
 
