@@ -103,20 +103,27 @@ class LoadPipeline:
             size = self._loader.needed_bytes(job.identity, job.source, job.settings)
             if not self._events.admit(job, size):
                 return
-            self._markers.set(job.identity)
-            job.enter("weights")
-            unwanted = self._events.land(job, self._into_memory(job, size))
+            unwanted = self._events.land(job, self._marked(job, size))
         except BaseException as error:
             self._settle(job, error)
             del error
             release_caches()
             self._events.gone(job)
-        finally:
-            self._markers.clear(job.identity)
         if unwanted is not None:
             free(unwanted.take_servable)
             self._events.gone(job)
             self._events.aborted(job)
+
+    def _marked(self, job: LoadJob, size: int | None) -> Servable:
+        """Load, with a marker that is gone before anybody is told how it went: what ends the process after
+        that is no fault of the model.
+        """
+        self._markers.set(job.identity)
+        try:
+            job.enter("weights")
+            return self._into_memory(job, size)
+        finally:
+            self._markers.clear(job.identity)
 
     def _into_memory(self, job: LoadJob, size: int | None) -> Servable:
         """Load; when memory runs out, clean up, make room and try once more."""

@@ -576,6 +576,23 @@ def test_a_model_whose_load_ended_the_process_waits_for_an_order(house: House, t
     eventually(lambda: not list(tmp_path.glob("*.json")), 20)
 
 
+@pytest.mark.parametrize("error", [None, NotFound("gone")], ids=["well", "badly"])
+def test_whoever_is_told_how_a_load_ended_may_kill_the_process_without_blame_for_the_model(
+    house: House, tmp_path: Any, error: FlexServError | None
+) -> None:
+    gate, residency = house.loader.hold("org/a"), house.open(state_dir=tmp_path)
+    if error is not None:
+        house.loader.fail("org/a", error)
+    job, markers = residency.load(A, {}).job, list[list[Any]]()
+    assert job is not None
+    gate.wait_until_reached()
+    assert list(tmp_path.glob("*.json"))
+    job.outcome.add_done_callback(lambda _: markers.append(list(tmp_path.glob("*.json"))))
+    gate.open()
+    assert job.outcome.result(timeout=20) is error
+    eventually(lambda: markers == [[]], 20)
+
+
 def test_a_change_of_mind_about_load_time_settings_keeps_the_model_that_is_there(house: House) -> None:
     residency = house.open()
     load(residency, A)
