@@ -78,7 +78,7 @@ class ControlPlane:
         """Take an object out of etcd, past the API server; `key` is group/plural/namespace/name."""
         etcd = next(part for part in self.command if part.startswith("--etcd-servers=")).partition("=")[2]
         body = {"key": base64.b64encode(f"/registry/{key}".encode()).decode()}
-        answer = httpx.post(f"{etcd}/v3/kv/deleterange", json=body, timeout=10, trust_env=False)
+        answer = httpx.post(f"{etcd}/v3/kv/deleterange", json=body, timeout=60, trust_env=False)
         assert answer.json().get("deleted") == "1", answer.text
 
     def kubeconfig(self, token: str = ADMIN_TOKEN) -> Path:
@@ -112,7 +112,7 @@ class ControlPlane:
         self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         names, version = definition["spec"]["names"], definition["spec"]["versions"][0]["name"]
         path = f"/apis/{definition['spec']['group']}/{version}/{names['plural']}"
-        eventually(lambda: self.call("GET", path)["kind"], timeout=10)
+        eventually(lambda: self.call("GET", path)["kind"], timeout=START_TIMEOUT_S)
 
 
 class ApiRejected(Exception):
@@ -133,6 +133,7 @@ def control_plane(folder: Path, users: Mapping[str, str] | None = None) -> Itera
             folder / "etcd.log",
             binaries["etcd"],
             f"--data-dir={folder / 'etcd'}",
+            "--unsafe-no-fsync",  # what is in it need not outlive the machine
             f"--listen-client-urls={etcd_url}",
             f"--advertise-client-urls={etcd_url}",
             f"--listen-peer-urls={peer_url}",
@@ -188,7 +189,7 @@ def _api_server(folder: Path, binary: str, etcd_url: str, users: Mapping[str, st
         base_url=url,
         verify=_trust(certificate),
         headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
-        timeout=10,
+        timeout=START_TIMEOUT_S,
         trust_env=False,
     ) as client:
         plane = ControlPlane(url, certificate, folder, client, command, server)

@@ -4,12 +4,17 @@ Loads take `load_seconds`, one at a time; memory is a number; what a test wants 
 attributes. Every call is recorded.
 """
 
+import functools
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Key = tuple[str, str, str | None]
 LIVE = ("owner", "pin", "priority", "idle_timeout_seconds", "served_name", "chat_template_kwargs")
 LOAD_TIME = ("dtype", "quantization", "attn_implementation", "trust_remote_code")
@@ -43,6 +48,19 @@ class Departure:
     name: str
     reason: str
     stayed: tuple[str, ...]
+
+
+def _one_at_a_time(
+    method: Callable[Concatenate["FakeBackend", P], R],
+) -> Callable[Concatenate["FakeBackend", P], R]:
+    """The server's thread and the test's both let the machine go on: neither sees the other half-way."""
+
+    @functools.wraps(method)
+    def locked(self: "FakeBackend", *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked
 
 
 @dataclass
@@ -87,8 +105,10 @@ class FakeBackend:
     instances: int = 0
 
     def __post_init__(self) -> None:
+        self._lock = threading.RLock()
         self.restart()
 
+    @_one_at_a_time
     def restart(self) -> None:
         """What a container restart does: all is gone, but for the note of what was being loaded."""
         loads = getattr(self, "loads", ())
@@ -107,6 +127,7 @@ class FakeBackend:
 
     # What happens by itself, and what others do
 
+    @_one_at_a_time
     def advance(self) -> None:
         """Start and finish loads whose time has come."""
         now = time.time()
@@ -128,6 +149,7 @@ class FakeBackend:
             self.loads.pop(0)
             self._finish(load)
 
+    @_one_at_a_time
     def evict(self, model_id: str, reason: str) -> None:
         """A model goes, for a reason of the backend or of somebody's hand."""
         for key in [key for key in self.residents if key[1] == model_id]:
@@ -140,11 +162,13 @@ class FakeBackend:
         count = self.evictions.get(key, {}).get("count", 0) + 1
         self.evictions[key] = {"reason": reason, "seq": self.sequence, "at": _now(), "count": count}
 
+    @_one_at_a_time
     def put(self, model_id: str, owner: str | None, revision: str | None = None) -> None:
         """A model that is in memory already, for whatever reason."""
         key = ("serve", model_id, revision)
         self._finish({"key": key, "load_id": "former", "settings": {"owner": owner}})
 
+    @_one_at_a_time
     def serve_request(self, model_id: str) -> None:
         """A client's request, which loads a declared model."""
         for key, settings in self.declared.items():
@@ -155,6 +179,7 @@ class FakeBackend:
         """The POSTs to a route whose path ends so."""
         return [call for call in list(self.calls) if call.method == "POST" and call.path.endswith(path)]
 
+    @_one_at_a_time
     def resident_ids(self) -> list[str]:
         """The names in memory, with revisions."""
         self.advance()
@@ -162,6 +187,7 @@ class FakeBackend:
 
     # The contract
 
+    @_one_at_a_time
     def inventory(self) -> Any:
         """The body of GET models/loaded."""
         if self.lie is not None:
@@ -181,6 +207,7 @@ class FakeBackend:
             "pressure": None,
         }
 
+    @_one_at_a_time
     def post(self, path: str, body: Any) -> tuple[int, Any]:
         """Any mutation."""
         if self.refuse is not None:

@@ -71,7 +71,7 @@ class Operator:
 
     def get(self, port: int, path: str) -> httpx.Response:
         """What the operator's own servers answer."""
-        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=5, trust_env=False)
+        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=30, trust_env=False)
 
     def metric(self, sample: str) -> float:
         """The value of one line of /metrics, named with its labels."""

@@ -2,14 +2,23 @@
 
 import time
 
+import httpx
+
 from tests.support.server import RunningServer
+
+TRIES = 200
 
 
 def test_an_answer_goes_out_at_once(server: RunningServer) -> None:
     """Not after the client's acknowledgement of its first part, which takes 40 ms or more."""
-    seconds = []
-    for _ in range(40):
-        began = time.monotonic()
-        server.client.get("/health").raise_for_status()
-        seconds.append(time.monotonic() - began)
-    assert min(seconds[10:]) < 0.03
+    with httpx.Client(base_url=server.base_url, timeout=60) as client:
+        for _ in range(10):  # what a new connection sends is acknowledged at once
+            client.get("/health").raise_for_status()
+        fastest = float("inf")
+        for _ in range(TRIES):
+            began = time.monotonic()
+            client.get("/health").raise_for_status()
+            fastest = min(fastest, time.monotonic() - began)
+            if fastest < 0.03:
+                break
+    assert fastest < 0.03

@@ -171,7 +171,7 @@ def test_enable_cors_lets_pages_call_the_api_and_manage_nothing(server: RunningS
         "Access-Control-Request-Headers": "authorization,content-type",
     }
     # A browser sends no token with the question whether it may send one.
-    preflight = httpx.options(f"{server.base_url}/v1/chat/completions", headers=asks)
+    preflight = httpx.options(f"{server.base_url}/v1/chat/completions", headers=asks, timeout=60)
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == "*"
     assert "authorization" in preflight.headers["access-control-allow-headers"].lower()
@@ -191,7 +191,7 @@ def test_each_token_opens_what_is_its_own(server: RunningServer) -> None:
         headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {token}"} if token else {}
         )
-        return httpx.request(method, server.base_url + path, headers=headers).status_code
+        return httpx.request(method, server.base_url + path, headers=headers, timeout=60).status_code
 
     assert [status("GET", "/v1/models", token) for token in (None, "no", USER, ADMIN)] == [401, 401, 200, 200]
     synced = [status("POST", "/v1/flexserv/models/load", token) for token in (None, USER, ADMIN)]

@@ -15,7 +15,7 @@ from tests.support.server import RunningServer
 PROGRAMS = Path(__file__).parent / "programs"
 CHAT_MODEL, ENCODER = "tiny-random-llama", "all-MiniLM-L6-v2"
 CASES_PER_ROUTE = 10
-FUZZING_S = 240
+FUZZING_S = 480
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,11 @@ def test_one_request_too_many_is_a_rate_limit_error(client: OpenAI, server: Runn
         return next(m["active_requests"] for m in models if m["served_name"] == "smollm2")
 
     with client.chat.completions.create(
-        model="smollm2", messages=messages("Count to a million."), max_tokens=4000, stream=True, stop=["\x00"]
+        model="smollm2",
+        messages=messages("Count to a million."),
+        max_tokens=4000,
+        stream=True,
+        logit_bias={"0": -100, "2": -100},  # never ends by itself
     ) as running:
         next(running)
         waiting = threading.Thread(target=ask)

@@ -44,6 +44,7 @@ def test_the_llm_command_answers(api: str, greedy_answer: str, tmp_path: Path) -
         assert run(program("llm"), *options, *stream, QUESTION, env=env).strip() == greedy_answer
 
 
+@pytest.mark.timeout(300)
 def test_transformers_chat_loads_its_model_and_talks(api: str, server: RunningServer, tmp_path: Path) -> None:
     """The command that comes with transformers: it loads through /load_model, and reads our events."""
 

@@ -77,9 +77,10 @@ def test_it_tries_for_ever_without_saying_failed_or_gives_up_for_ever(world: Wor
 def test_it_gives_all_its_attention_to_one_bad_pod(world: World):
     bad = world.add_pod("bad", A, refuse=Refusal(500, "load_failed", "out of order"))
     good = world.add_pod("good", B)
-    world.start_operator(**FAST)
+    # A change is told at once, whatever is due: there is none after the start.
     for name in ("one", "two"):
         world.apply(name, model=f"org/{name}")
+    world.start_operator(**FAST)
     world.soon(lambda: good.resident_ids() == ["org/one", "org/two"])
     world.soon(lambda: len(bad.posts("")) >= 3)
     posts = [call.at for call in bad.posts("")]

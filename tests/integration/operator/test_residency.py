@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.operator_world import World
 
-FAST = {"tick_seconds": "1", "poll_timeout_seconds": "1"}
+FAST = {"tick_seconds": "1", "poll_timeout_seconds": "5"}
 A, B = "127.0.0.2", "127.0.0.3"
 
 
@@ -207,11 +207,12 @@ def test_a_model_evicted_for_memory_is_degraded_and_not_loaded_at_once(world: Wo
 
 
 def test_a_load_shows_its_progress(world: World):
-    world.add_pod("pod-a", A, load_seconds=3)
+    backend = world.add_pod("pod-a", A, load_seconds=3600)
     world.start_operator(**FAST)
     world.apply("chat", model="org/chat")
     world.reaches("chat", "Loading", "Loading")
     assert world.condition("chat", "Reconciling")["status"] == "True"
+    backend.load_seconds = 0.05
     world.reaches("chat", "Loaded")
 
 

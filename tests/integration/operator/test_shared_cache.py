@@ -2,7 +2,7 @@
 
 from tests.support.operator_world import World
 
-SHARED = {"tick_seconds": "1", "poll_timeout_seconds": "1", "shared_cache": "true"}
+SHARED = {"tick_seconds": "1", "poll_timeout_seconds": "5", "shared_cache": "true"}
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
 
@@ -31,7 +31,7 @@ def test_when_the_fetching_pod_fails_falls_silent_or_goes_the_next_one_takes_ove
     cache: set[str] = set()
     for number, address in enumerate(ADDRESSES):
         world.add_pod(f"pod-{number}", address, fetch_seconds=3600, cache=cache)
-    world.start_operator(**SHARED)
+    world.start_operator(**{**SHARED, "poll_timeout_seconds": "1"})
     world.apply("chat", model="org/chat")
     by_name = dict(zip(("pod-0", "pod-1", "pod-2"), world.fleet.backends.values(), strict=True))
 
