@@ -143,9 +143,9 @@ def await_true(probe: Callable[[], T | None], timeout: float, describe: Callable
         try:
             if value := probe():
                 return value
-        except (CommandFailed, subprocess.TimeoutExpired):
+        except (CommandFailed, subprocess.TimeoutExpired) as error:
             if time.monotonic() > deadline:
-                raise
+                raise CommandFailed(f"not reached in {timeout:.0f} s: {error}") from error
         if time.monotonic() > deadline:
             raise CommandFailed(f"not reached in {timeout:.0f} s: {describe()}")
         time.sleep(0.5)

@@ -26,15 +26,16 @@ def set_up() -> None:
     stay, and a server grows with each load and unload.
 
     There is one arena for each core that this process may use, as no more threads run at once. By default
-    there are eight, and each keeps its own free pages wherever a load's short-lived threads happened to be.
-    MALLOC_ARENA_MAX, glibc's own setting, wins.
+    there are eight for each, and every one keeps free pages wherever a load's short-lived threads happened to
+    be. A limit of a container's CPU time is not looked at. glibc's own settings win.
     """
     libc = _glibc()
     if libc is None:
         return
     if libc.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES) != 1:
         logger.warning("the heap's threshold for large blocks cannot be set")
-    if "MALLOC_ARENA_MAX" not in os.environ and libc.mallopt(M_ARENA_MAX, len(os.sched_getaffinity(0))) != 1:
+    told = "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", "")
+    if not told and libc.mallopt(M_ARENA_MAX, len(os.sched_getaffinity(0))) != 1:
         logger.warning("the heap's number of arenas cannot be set")
 
 

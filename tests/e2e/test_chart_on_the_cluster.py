@@ -5,6 +5,7 @@ The models are declared once, at the beginning. What follows is about the releas
 
 import copy
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -73,8 +74,22 @@ def uids(installation: Installation) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cache_claim(installation: Installation, models: Path) -> Iterator[None]:
     """A claim from before the release, with one model in a cache of the hub, writable for group 0."""
-    kube = installation.kube
+    kube, volume = installation.kube, f"flexserv-cache-{installation.kube.namespace}"
+    # What a run that was cut off has left would never bind again.
+    kube.kubectl("delete", "persistentvolume", volume, "--ignore-not-found", "--timeout=60s")
     folder = Path(tempfile.mkdtemp(prefix="cache-claim-", dir=models))
+    try:
+        fill_hub_cache(folder, models)
+        claim_cache(kube, volume, folder)
+        yield
+    finally:
+        # It goes once the claim has gone with the namespace.
+        kube.kubectl("delete", "persistentvolume", volume, "--ignore-not-found", "--wait=false")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fill_hub_cache(folder: Path, models: Path) -> None:
+    """One model, as huggingface_hub keeps it; writable for group 0."""
     repository = folder / "huggingface" / "hub" / f"models--{CACHED.replace('/', '--')}"
     commit = "0" * 40
     shutil.copytree(models / "tiny-random-llama", repository / "snapshots" / commit)
@@ -82,7 +97,12 @@ def cache_claim(installation: Installation, models: Path) -> Iterator[None]:
     (repository / "refs" / "main").write_text(commit)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o775 if path.is_dir() else 0o664)
-    volume = f"flexserv-cache-{kube.namespace}"
+        if os.geteuid() == 0:
+            os.chown(path, -1, 0)
+
+
+def claim_cache(kube: Kube, volume: str, folder: Path) -> None:
+    """The folder as a claim, bound."""
     size, once = {"storage": "1Gi"}, {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     reference = {"namespace": kube.namespace, "name": "flexserv-cache"}
     disk = {"path": str(folder), "type": "Directory"}
@@ -94,10 +114,6 @@ def cache_claim(installation: Installation, models: Path) -> Iterator[None]:
         kube.apply(json.dumps(manifest))
     bound = "--for=jsonpath={.status.phase}=Bound"
     kube.kubectl("wait", bound, "persistentvolumeclaim/flexserv-cache", "--timeout=60s")
-    yield
-    # It goes once the claim has gone with the namespace.
-    kube.kubectl("delete", "persistentvolume", volume, "--wait=false")
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

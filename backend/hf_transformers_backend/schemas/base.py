@@ -1,7 +1,7 @@
 """What the request schemas share: the strict body, the types of fields, what every text route takes."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -13,6 +13,7 @@ from pydantic import (
     ValidationError,
     WrapValidator,
 )
+from pydantic_core import InitErrorDetails
 
 T = TypeVar("T")
 
@@ -29,10 +30,10 @@ Named = Annotated[dict[str, T], Field(fail_fast=True)]
 
 
 SLICE = 1000
-"""Items: some milliseconds' work."""
+"""Small items: some milliseconds' work."""
 
 
-def in_slices(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
+def _in_slices(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
     """What `validate` makes of a long list, a slice at a time.
 
     Pydantic holds up every other thread, and so the health of the process, until it is through.
@@ -41,18 +42,23 @@ def in_slices(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
         return validate(value)
     done: list[Any] = []
     for begin in range(0, len(value), SLICE):
-        part = value[begin : begin + SLICE]
         try:
-            done += validate(part)
-        except ValidationError:
-            if not done:
-                raise
-            # Once more, with what is valid in front: the error then names the place in the whole list.
-            return validate([done[0]] * begin + part)
+            done += validate(value[begin : begin + SLICE])
+        except ValidationError as error:
+            raise _moved(error, begin) from None
     return done
 
 
-InSlices = WrapValidator(in_slices)
+def _moved(error: ValidationError, by: int) -> ValidationError:
+    """The error of a slice that begins there, with the places in the whole list."""
+    faults = [
+        cast(InitErrorDetails, {**fault, "loc": (cast(int, fault["loc"][0]) + by, *fault["loc"][1:])})
+        for fault in error.errors(include_url=False)
+    ]
+    return ValidationError.from_exception_data(error.title, faults)
+
+
+InSlices = WrapValidator(_in_slices)
 """For a list of objects without an upper bound. It goes last, after the bounds of the list."""
 
 

@@ -90,6 +90,7 @@ class Stream(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._enough.set()
         self.join(WAIT_SECONDS)
+        assert not self.is_alive(), "the server does not answer any more"
 
     def run(self) -> None:
         url = f"{self._url}/v1/chat/completions"

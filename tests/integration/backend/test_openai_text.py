@@ -328,7 +328,7 @@ def test_a_client_that_goes_ends_the_generation(server: RunningServer, smol: str
     def counted() -> float:
         return metric(server, "flexserv_generated_tokens_total", model=smol) - before
 
-    assert eventually(counted, 30) < 1000
+    assert eventually(counted, 30) < 3500
     idle = eventually(
         lambda: server.client.get("/v1/flexserv/health").json()["active_requests"] == 0, timeout=30
     )

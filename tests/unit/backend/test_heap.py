@@ -151,8 +151,11 @@ def test_threads_share_one_arena_per_core() -> None:
     assert arenas(2 * cores + 3) == cores
 
 
-def test_glibcs_own_setting_of_the_arenas_wins() -> None:
+@pytest.mark.parametrize(
+    ("variable", "value"), [("MALLOC_ARENA_MAX", "{}"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max={}")]
+)
+def test_glibcs_own_settings_of_the_arenas_win(variable: str, value: str) -> None:
     if measure()[1] == 0:
         pytest.skip("no glibc that can tell")
     cores = len(os.sched_getaffinity(0))
-    assert arenas(2 * cores + 3, MALLOC_ARENA_MAX=str(cores + 2)) == cores + 2
+    assert arenas(2 * cores + 3, **{variable: value.format(cores + 2)}) == cores + 2

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from fastapi import Request
@@ -15,12 +15,12 @@ from hf_transformers_backend.generation.responses import understand_responses
 from hf_transformers_backend.generation.validation import validated
 from hf_transformers_backend.routes.bodies import DeclaredBody, LoadBody, UnloadBody
 from hf_transformers_backend.routes.json_request import understood
-from hf_transformers_backend.schemas.base import SLICE, in_slices
+from hf_transformers_backend.schemas.base import SLICE, InSlices, Items
 from hf_transformers_backend.schemas.completions import ChatRequest, CompletionRequest
 from hf_transformers_backend.schemas.generation_config import GenerationConfigField
 from hf_transformers_backend.schemas.media import EmbeddingsRequest, TranscriptionRequest
 from hf_transformers_backend.schemas.responses import InputItem, ResponsesRequest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 USER = {"role": "user", "content": "hi"}
 MANY = 20_000
@@ -139,22 +139,67 @@ async def test_a_large_body_is_understood_beside_the_event_loop(items: int, asid
     assert await understood(request, where) == (items, aside)
 
 
-def test_a_long_list_is_validated_in_slices_between_which_other_threads_have_their_turn() -> None:
-    lengths: list[int] = []
+class Sliced(list[Any]):
+    """A list that counts the slices that are taken of it."""
 
-    def validate(part: list[int]) -> list[int]:
-        lengths.append(len(part))
-        return [-number for number in part]
+    slices = 0
 
-    numbers = list(range(2 * SLICE + 3))
-    assert in_slices(numbers, validate) == [-number for number in numbers]
-    assert lengths == [SLICE, SLICE, 3]
+    def __getitem__(self, key: Any) -> Any:
+        self.slices += isinstance(key, slice)
+        return super().__getitem__(key)
 
 
 MESSAGE = {"role": "user", "content": "hello"}
 PART = {"type": "text", "text": "a"}
 TOOL = {"type": "function", "function": {"name": "a"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{}"}}
 FAR = 2 * SLICE + 5
+understand_item = TypeAdapter(InputItem).validate_python
+
+
+@pytest.mark.parametrize(
+    ("understand", "item", "body"),
+    [
+        (understand_chat, MESSAGE, lambda many: {"messages": many}),
+        (understand_chat, PART, lambda many: {"messages": [{**MESSAGE, "content": many}]}),
+        (understand_chat, TOOL, lambda many: {"messages": [MESSAGE], "tools": many}),
+        (
+            understand_chat,
+            CALL,
+            lambda many: {"messages": [{"role": "assistant", "tool_calls": many}, MESSAGE]},
+        ),
+        (understand_responses, MESSAGE, lambda many: {"input": many}),
+        (understand_item, PART, lambda many: {**MESSAGE, "type": "message", "content": many}),
+        (understand_responses, {"type": "function", "name": "a"}, lambda many: {"input": "x", "tools": many}),
+        (
+            understand_item,
+            PART,
+            lambda many: {"type": "function_call_output", "call_id": "1", "output": many},
+        ),
+        (understand_item, {"text": "a"}, lambda many: {"type": "reasoning", "content": many}),
+    ],
+)
+def test_every_list_of_objects_without_an_upper_bound_is_validated_in_slices(
+    understand: Callable[[Any], Any], item: Any, body: Callable[[Any], dict[str, Any]]
+) -> None:
+    """Other threads have their turn between them."""
+    many = Sliced([item] * FAR)
+    understand(body(many))
+    assert many.slices >= 3
+
+
+def test_a_fault_far_down_costs_no_second_look_at_what_is_before_it() -> None:
+    looked: list[Any] = []
+
+    def look(value: Any) -> Any:
+        looked.append(value)
+        return value
+
+    adapter = TypeAdapter(Annotated[Items[Annotated[int, BeforeValidator(look)]], InSlices])
+    with pytest.raises(ValidationError) as refused:
+        adapter.validate_python([*range(FAR), "x"])
+    assert refused.value.errors()[0]["loc"] == (FAR,)
+    assert len(looked) == FAR + 1
 
 
 @pytest.mark.parametrize(
