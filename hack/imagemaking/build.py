@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from lab import docker_engine
-from lab.attempts import persist
+from lab.attempts import retry
 from lab.commands import environment, succeeds, tail
 from lab.errors import CommandError, TookTooLong
 from lab.places import HACK
@@ -54,7 +54,7 @@ def ensure_all() -> dict[Image, str]:
             }
             arguments |= pip_settings.build_arguments(settings, os.environ)
             for image, name in missing.items():
-                persist(partial(_build, image, name, context, arguments, access))
+                retry(partial(_build, image, name, context, arguments, access))
     for name in wanted.values():
         if name not in missing.values():
             say(f"{name} is there already")

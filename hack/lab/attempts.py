@@ -12,8 +12,8 @@ PAUSES = (3.0, 15.0)
 """Seconds before the second and the third try. Tools keep what they have, so a try costs what is missing."""
 
 
-def persist(fetch: Callable[[], T], pause: Callable[[float], None] = time.sleep) -> T:
-    """What `fetch` returns. A CommandError is final only at the last try, and one of lost time at once."""
+def retry(fetch: Callable[[], T], pause: Callable[[float], None] = time.sleep) -> T:
+    """What `fetch` returns. A CommandError is final only at the last try, a TookTooLong at once."""
     for seconds in PAUSES:
         try:
             return fetch()

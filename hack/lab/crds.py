@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from lab import golang
-from lab.attempts import persist
+from lab.attempts import retry
 from lab.commands import run
 from lab.debian import link
 from lab.errors import CommandError, MissingError
@@ -53,8 +53,8 @@ def provide() -> None:
 def _fetch(target: Path) -> None:
     try:
         download: list[str | Path] = [golang.provide(), "mod", "download", "-json"]
-        own = {"GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
-        listing = persist(lambda: run(download, timeout=_SECONDS, cwd=MODULE, env=own))
+        settings = {"GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+        listing = retry(lambda: run(download, timeout=_SECONDS, cwd=MODULE, env=settings))
     except CommandError as error:
         raise MissingError(f"the CRDs need a Go module proxy that can be reached\n{error}") from error
     folders = _folders(listing)

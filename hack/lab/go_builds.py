@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import golang
-from lab.attempts import persist
+from lab.attempts import retry
 from lab.commands import run
 from lab.debian import link
 from lab.errors import CommandError, MissingError
@@ -158,7 +158,7 @@ def _build(go: Path, module: Module, name: str) -> None:
         flags = ["-trimpath", "-ldflags", program.ldflags, "-o", str(output)]
         try:
             build: list[str | Path] = [go, "build", *flags, program.package]
-            persist(lambda: run(build, timeout=_BUILD_SECONDS, cwd=module.folder, env=_STATIC))
+            retry(lambda: run(build, timeout=_BUILD_SECONDS, cwd=module.folder, env=_STATIC))
         except CommandError as error:
             raise MissingError(
                 f"{name} could not be built: the first time it needs a Go module proxy that can be reached, "

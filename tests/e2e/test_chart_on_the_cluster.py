@@ -308,8 +308,8 @@ def test_a_new_release_with_a_gpu_finds_the_models_that_were_kept(
 def test_the_operator_may_go_before_models_and_backend(installation: Installation) -> None:
     kube = installation.kube
     # Else its last act could be to unload the model whose declaration goes next.
-    there_is_none = ("--cascade=foreground", "--timeout=90s")
-    kube.kubectl("delete", "deployment", "flexserv-operator", *there_is_none, timeout=100)
+    foreground = ("--cascade=foreground", "--timeout=90s")
+    kube.kubectl("delete", "deployment", "flexserv-operator", *foreground, timeout=100)
     kube.kubectl("delete", "fsm", "smollm2", "--timeout=15s")
     with backend(installation) as there:
         answer = there.openai.completions.create(model=CHAT, prompt="hello", max_tokens=2)

@@ -43,7 +43,7 @@ def test_a_server_is_ready_when_its_models_are_in_and_the_operator_says_so(tmp_p
         assert "flexserv_ready 1.0" in server.client.get("/metrics").text
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 5
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,7 +1,7 @@
 """What fetches from a network is tried again, and what does not end is not."""
 
 import pytest
-from lab.attempts import PAUSES, persist
+from lab.attempts import PAUSES, retry
 from lab.errors import CommandError, MissingError, TookTooLong
 
 
@@ -24,7 +24,7 @@ def test_a_fetch_that_fails_is_tried_again_after_each_pause(
     failures: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch, paused = Fetch(failures), list[float]()
-    assert persist(fetch, paused.append) == "fetched"
+    assert retry(fetch, paused.append) == "fetched"
     assert (fetch.tries, tuple(paused)) == (failures + 1, PAUSES[:failures])
     assert capsys.readouterr().err.count("failed, once more in") == failures
 
@@ -32,7 +32,7 @@ def test_a_fetch_that_fails_is_tried_again_after_each_pause(
 def test_the_last_failure_is_told() -> None:
     fetch = Fetch(99)
     with pytest.raises(CommandError, match="connection reset"):
-        persist(fetch, lambda _: None)
+        retry(fetch, lambda _: None)
     assert fetch.tries == len(PAUSES) + 1
 
 
@@ -40,5 +40,5 @@ def test_the_last_failure_is_told() -> None:
 def test_what_a_second_try_would_not_change_is_told_at_once(error: Exception) -> None:
     fetch = Fetch(99, error)
     with pytest.raises(type(error)):
-        persist(fetch, lambda _: None)
+        retry(fetch, lambda _: None)
     assert fetch.tries == 1
